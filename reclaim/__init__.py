@@ -1,0 +1,72 @@
+"""reclaim gives back the scratch memory of an inference engine's eager forwards.
+
+Names are loaded when first used, so that `import reclaim.policy` and `import reclaim.traces` stay free of torch.
+`__init__.pyi` says the same to type checkers.
+"""
+
+from importlib import import_module as _import_module
+from typing import Any as _Any
+
+__version__ = "0.1.0"
+
+_NAMES = {
+    "reclaim.analysis.compare": (
+        "Comparison",
+        "ComparisonRow",
+        "compare",
+    ),
+    "reclaim.analysis.plot": ("plot_reserved",),
+    "reclaim.analysis.replay": (
+        "ReplayResult",
+        "replay",
+    ),
+    "reclaim.buffers.base": ("Buffer",),
+    "reclaim.errors": (
+        "OverlappingForwardError",
+        "PolicySpecError",
+        "ReclaimError",
+        "TraceExistsError",
+        "TraceFormatError",
+        "WorkspaceLockedError",
+        "WorkspaceStateError",
+    ),
+    "reclaim.policy": ("CostModel",),
+    "reclaim.runtime.errors": ("WorkspaceOutOfMemoryError",),
+    "reclaim.runtime.manager": (
+        "WorkspaceManager",
+        "use_ubatch",
+        "use_workspace_lane",
+    ),
+    "reclaim.runtime.plan": ("WorkspacePlan",),
+    "reclaim.runtime.reclaimer": ("EagerWorkspaceReclaimer",),
+    "reclaim.runtime.scratch": ("Scratch",),
+    "reclaim.runtime.stats": (
+        "ReclaimerStats",
+        "SlotReclaimStats",
+        "SlotStats",
+        "WorkspaceStats",
+    ),
+    "reclaim.traces": (
+        "DemandTrace",
+        "TraceRecorder",
+    ),
+    "reclaim.units": (
+        "format_bytes",
+        "parse_bytes",
+    ),
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'reclaim' has no attribute {name!r}")
+    value = getattr(_import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

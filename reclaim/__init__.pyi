@@ -1,0 +1,32 @@
+from reclaim.analysis.compare import Comparison as Comparison
+from reclaim.analysis.compare import ComparisonRow as ComparisonRow
+from reclaim.analysis.compare import compare as compare
+from reclaim.analysis.plot import plot_reserved as plot_reserved
+from reclaim.analysis.replay import ReplayResult as ReplayResult
+from reclaim.analysis.replay import replay as replay
+from reclaim.buffers.base import Buffer as Buffer
+from reclaim.errors import OverlappingForwardError as OverlappingForwardError
+from reclaim.errors import PolicySpecError as PolicySpecError
+from reclaim.errors import ReclaimError as ReclaimError
+from reclaim.errors import TraceExistsError as TraceExistsError
+from reclaim.errors import TraceFormatError as TraceFormatError
+from reclaim.errors import WorkspaceLockedError as WorkspaceLockedError
+from reclaim.errors import WorkspaceStateError as WorkspaceStateError
+from reclaim.policy import CostModel as CostModel
+from reclaim.runtime.errors import WorkspaceOutOfMemoryError as WorkspaceOutOfMemoryError
+from reclaim.runtime.manager import WorkspaceManager as WorkspaceManager
+from reclaim.runtime.manager import use_ubatch as use_ubatch
+from reclaim.runtime.manager import use_workspace_lane as use_workspace_lane
+from reclaim.runtime.plan import WorkspacePlan as WorkspacePlan
+from reclaim.runtime.reclaimer import EagerWorkspaceReclaimer as EagerWorkspaceReclaimer
+from reclaim.runtime.scratch import Scratch as Scratch
+from reclaim.runtime.stats import ReclaimerStats as ReclaimerStats
+from reclaim.runtime.stats import SlotReclaimStats as SlotReclaimStats
+from reclaim.runtime.stats import SlotStats as SlotStats
+from reclaim.runtime.stats import WorkspaceStats as WorkspaceStats
+from reclaim.traces import DemandTrace as DemandTrace
+from reclaim.traces import TraceRecorder as TraceRecorder
+from reclaim.units import format_bytes as format_bytes
+from reclaim.units import parse_bytes as parse_bytes
+
+__version__: str

@@ -1,0 +1,1 @@
+"""Offline: replay traces against policies, compare them, draw them. No torch."""

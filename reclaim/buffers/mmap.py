@@ -1,0 +1,125 @@
+"""Host memory from an anonymous mapping, given back page by page with madvise(MADV_DONTNEED)."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import weakref
+from typing import Any
+
+import torch
+
+from reclaim.buffers.residency import resident_bytes
+from reclaim.units import format_bytes, round_up
+
+__all__ = ["MmapBuffer"]
+
+# Python 3.11's mmap module does not name it yet; the value is Linux's on every architecture torch runs on.
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+
+
+class MmapBuffer:
+    """A CPU buffer whose address does not change and whose tail goes back to the kernel at once.
+
+    A private anonymous mapping of `max_bytes` of address space is made once; it takes no memory until pages are
+    written. A tensor covers its first `capacity_bytes`. A shrink drops the pages above the new capacity, so that
+    the process's resident memory falls; a growth only widens the tensor. Should a request exceed `max_bytes`, or the
+    system refuse so much address space, the buffer moves to a larger mapping and `address_stable` becomes False.
+
+    Linux only: elsewhere MADV_DONTNEED need not free anything.
+    """
+
+    name = "mmap"
+
+    def __init__(self, max_bytes: int | None = None) -> None:
+        """`max_bytes`: address space to reserve; default the machine's memory."""
+        if not sys.platform.startswith("linux"):
+            raise ValueError("the mmap buffer needs Linux, whose MADV_DONTNEED returns pages at once")
+        if max_bytes is not None and max_bytes < 1:
+            raise ValueError(f"max_bytes must be positive, got {max_bytes}")
+        self.device = torch.device("cpu")
+        self.granule_bytes = mmap.PAGESIZE
+        self.address_stable = True
+        self.capacity_bytes = 0
+        self._max_bytes = max_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self._mapping: mmap.mmap | None = None
+        self._mapping_bytes = 0
+        self._exposed_bytes = 0  # pages above this were never handed out, or have been given back
+        # A tensor holds its memoryview, and the memoryview the mapping: a dead reference means that no view of
+        # that generation lives.
+        self._generations: list[tuple[weakref.ref[Any], int]] = []
+        self._abandoned: list[tuple[weakref.ref[Any], int]] = []
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Resident bytes of the mapping, as the kernel counts them, and of abandoned ones still in use."""
+        if self._mapping is None:
+            return self.stale_bytes
+        return resident_bytes(self._mapping, self._exposed_bytes) + self.stale_bytes
+
+    @property
+    def pinned_bytes(self) -> int:
+        """See `Buffer.pinned_bytes`."""
+        self._generations = _living(self._generations)
+        return max((size for _, size in self._generations), default=0)
+
+    @property
+    def stale_bytes(self) -> int:
+        """See `Buffer.stale_bytes`; counts what the views cover, resident or not."""
+        self._abandoned = _living(self._abandoned)
+        return sum(size for _, size in self._abandoned)
+
+    def resize(self, nbytes: int) -> torch.Tensor:
+        """See `Buffer.resize`."""
+        self.capacity_bytes = 0
+        if nbytes == 0:
+            self._give_back(0)
+            return torch.empty(0, dtype=torch.uint8, device=self.device)
+        if self._mapping is None or nbytes > self._mapping_bytes:
+            self._move(nbytes)
+        self._give_back(nbytes)
+        assert self._mapping is not None
+        view = memoryview(self._mapping)[:nbytes]
+        tensor = torch.frombuffer(view, dtype=torch.uint8)
+        self._generations = [*_living(self._generations), (weakref.ref(view), nbytes)]
+        self._exposed_bytes = max(self._exposed_bytes, nbytes)
+        self.capacity_bytes = nbytes
+        return tensor
+
+    def _give_back(self, nbytes: int) -> None:
+        start = round_up(nbytes, self.granule_bytes)
+        if self._mapping is not None and start < self._exposed_bytes:
+            length = round_up(self._exposed_bytes, self.granule_bytes) - start
+            self._mapping.madvise(mmap.MADV_DONTNEED, start, length)
+            self._exposed_bytes = start
+
+    def abandon(self) -> None:
+        """See `Buffer.abandon`."""
+        self.capacity_bytes = 0
+        living = _living(self._generations)
+        if living:
+            self._abandoned = [*_living(self._abandoned), max(living, key=lambda entry: entry[1])]
+        if self._mapping is not None:
+            self.address_stable = False
+        self._generations = []
+        self._exposed_bytes = 0
+        self._mapping = None  # the last reference, unless views live
+
+    def _move(self, nbytes: int) -> None:
+        """A new mapping of at least `nbytes`; the old one goes as soon as no outside view needs it."""
+        self.abandon()
+        nbytes = round_up(nbytes, self.granule_bytes)
+        reason: Exception | None = None
+        for size in (max(nbytes, self._max_bytes), nbytes):
+            try:
+                self._mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+                self._mapping_bytes = size
+                return
+            except (OSError, OverflowError) as error:
+                reason = error
+        raise torch.OutOfMemoryError(f"the system refuses a mapping of {format_bytes(nbytes)} ({reason})")
+
+
+def _living(generations: list[tuple[weakref.ref[Any], int]]) -> list[tuple[weakref.ref[Any], int]]:
+    return [entry for entry in generations if entry[0]() is not None]

@@ -1,0 +1,1 @@
+"""The engine's side: scratch, plans, the workspace manager and the reclaimer that wraps forwards."""

@@ -1,0 +1,221 @@
+"""The workspace of an engine: one scratch a slot, handed out as views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+
+import torch
+
+from reclaim.buffers import choose_buffer
+from reclaim.errors import WorkspaceStateError
+from reclaim.runtime.layout import lay_out
+from reclaim.runtime.plan import PlanRegister, WorkspacePlan
+from reclaim.runtime.scratch import between_forwards
+from reclaim.runtime.slot import Slot
+from reclaim.runtime.stats import SlotStats, WorkspaceStats
+
+__all__ = ["WorkspaceManager", "use_ubatch", "use_workspace_lane"]
+
+Request = tuple[Iterable[int], torch.dtype]
+
+# (ubatch, lane) of the running code. A thread started inside does not inherit it.
+_FIRST = (0, 0)
+_selected: ContextVar[tuple[int, int]] = ContextVar("reclaim_slot", default=_FIRST)
+
+
+@contextmanager
+def use_workspace_lane(lane: int) -> Iterator[None]:
+    """Let requests inside go to the slots of this lane. Raises ValueError when it is negative.
+
+    A thread started inside does not inherit the choice.
+    """
+    if lane < 0:
+        raise ValueError(f"lane must be non-negative, got {lane}")
+    token = _selected.set((_selected.get()[0], lane))
+    try:
+        yield
+    finally:
+        _selected.reset(token)
+
+
+@contextmanager
+def use_ubatch(ubatch: int) -> Iterator[None]:
+    """Let requests inside go to the slots of this micro-batch. Raises ValueError when it is negative.
+
+    A thread started inside does not inherit the choice.
+    """
+    if ubatch < 0:
+        raise ValueError(f"ubatch must be non-negative, got {ubatch}")
+    token = _selected.set((ubatch, _selected.get()[1]))
+    try:
+        yield
+    finally:
+        _selected.reset(token)
+
+
+class WorkspaceManager:
+    """Scratch memory shared by all layers of an engine; takes the place of vLLM's class of the same name.
+
+    A slot is a (micro-batch, lane) pair. Each has one untyped buffer, which grows to the largest request so far, and
+    from which every request is cut anew: what a layer left there is gone at the next request. Views are valid until
+    the next request; those of a plan, until the slot is resized.
+
+    Requests are (shape, dtype) pairs. Each part starts at a multiple of 256 bytes.
+    """
+
+    def __init__(
+        self,
+        device: torch.device | str,
+        num_ubatches: int | None = None,
+        num_lanes: int = 1,
+        alloc_context: Callable[[], AbstractContextManager[object]] = nullcontext,
+        *,
+        buffer: str = "auto",
+        ubatch_of: Callable[[], int] | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
+        """Set up the slots; nothing is allocated before the first request.
+
+        device: where the scratch lives.
+        num_ubatches, num_lanes: at least one each; num_ubatches None means one.
+        alloc_context: entered around every allocation of scratch.
+        buffer: "auto" or the name of a buffer; see reclaim.buffers.
+        ubatch_of: asked at every request for the running micro-batch, in place of `use_ubatch`.
+        max_bytes: the largest capacity that keeps its address; default the memory of the device.
+
+        Raises ValueError when a count is below one or no such buffer serves the device.
+        """
+        num_ubatches = 1 if num_ubatches is None else num_ubatches
+        for name, count in (("num_ubatches", num_ubatches), ("num_lanes", num_lanes)):
+            if count < 1:
+                raise ValueError(f"{name} must be at least one, got {count}")
+        self.device = torch.device(device)
+        self._num_ubatches = num_ubatches
+        self._num_lanes = num_lanes
+        self._ubatch_of = ubatch_of
+        self._plans = PlanRegister()
+        self._slots = tuple(
+            Slot(
+                index,
+                index // num_lanes,
+                index % num_lanes,
+                choose_buffer(self.device, buffer, max_bytes=max_bytes),
+                self._plans,
+                alloc_context,
+            )
+            for index in range(num_ubatches * num_lanes)
+        )
+        self._first = self._slots[0]
+
+    def get_simultaneous(self, *requests: Request) -> list[torch.Tensor]:
+        """Views of all parts, which live side by side in the current slot; it grows where needed.
+
+        Raises ValueError for an impossible size, WorkspaceLockedError when it would have to grow while locked,
+        WorkspaceOutOfMemoryError when it cannot.
+        """
+        parts, nbytes = lay_out(requests)
+        return self.current_slot().cut(parts, nbytes)
+
+    def try_get_simultaneous(self, *requests: Request) -> list[torch.Tensor] | None:
+        """Like `get_simultaneous`, but None where that would raise WorkspaceLockedError."""
+        parts, nbytes = lay_out(requests)
+        slot = self.current_slot()
+        return slot.cut(parts, nbytes) if slot.fits(nbytes) else None
+
+    def plan(self, *requests: Request) -> WorkspacePlan:
+        """Work a request out once, for `get`. Nothing is allocated yet."""
+        parts, nbytes = lay_out(requests)
+        plan = WorkspacePlan(parts, nbytes, len(self._slots))
+        self._plans.add(plan)
+        return plan
+
+    def get(self, plan: WorkspacePlan) -> tuple[torch.Tensor, ...]:
+        """The views of a plan of this manager; the same objects until the slot is resized. Raises as above."""
+        # The fast path of every layer; the slot is looked up here, without a call, where it is the only one.
+        slot = self._first if _selected.get() is _FIRST and self._ubatch_of is None else self.current_slot()
+        if plan.required_bytes > slot.required_bytes:
+            slot.required_bytes = plan.required_bytes
+        return plan.views[slot.index] or slot.plan_views(plan)
+
+    def reserve(self, *requests: Request, all_slots: bool = True) -> None:
+        """Let every slot, or the current one, grow to this request now, without handing out views."""
+        _, nbytes = lay_out(requests)
+        for slot in self._slots if all_slots else (self.current_slot(),):
+            slot.cut((), nbytes)
+
+    def lock(self) -> None:
+        """From now on no slot grows beyond its present capacity: larger requests raise WorkspaceLockedError."""
+        for slot in self._slots:
+            slot.lock()
+
+    def unlock(self) -> None:
+        """Let slots grow again."""
+        for slot in self._slots:
+            slot.unlock()
+
+    def is_locked(self) -> bool:
+        """Whether `lock` is in force."""
+        return self._first.locked
+
+    def release(self, *, force: bool = False) -> None:
+        """Give back what lies above the floor of every slot; with `force`, everything.
+
+        Without `force`, raises WorkspaceStateError when views outside still use a slot. With it, those views keep
+        their memory and the slot starts anew. Inside a forward it always raises WorkspaceStateError.
+        """
+        for slot in self._slots:
+            with between_forwards(slot, "release()"):
+                _release(slot, force)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The scratch of every slot, ordered by micro-batch, then lane."""
+        return self._slots
+
+    def current_slot(self) -> Slot:
+        """The slot of the running code. Raises WorkspaceStateError when it is not configured."""
+        ubatch, lane = _selected.get()
+        if self._ubatch_of is not None:
+            ubatch = self._ubatch_of()
+        if not 0 <= ubatch < self._num_ubatches:
+            raise WorkspaceStateError(
+                f"ubatch {ubatch} is not configured; the manager has {self._num_ubatches}: pass a larger num_ubatches"
+            )
+        if lane >= self._num_lanes:
+            raise WorkspaceStateError(
+                f"workspace lane {lane} is not configured; the manager has {self._num_lanes}: pass a larger num_lanes"
+            )
+        return self._slots[ubatch * self._num_lanes + lane]
+
+    def stats(self) -> WorkspaceStats:
+        """What every slot holds now."""
+        return WorkspaceStats(
+            tuple(
+                SlotStats(
+                    ubatch=slot.ubatch,
+                    lane=slot.lane,
+                    buffer=slot.buffer_name,
+                    capacity_bytes=slot.capacity_bytes,
+                    reserved_bytes=slot.reserved_bytes,
+                    required_bytes=slot.required_bytes,
+                    stale_bytes=slot.stale_bytes,
+                    generation=slot.generation,
+                    locked=slot.locked,
+                )
+                for slot in self._slots
+            )
+        )
+
+
+def _release(slot: Slot, force: bool) -> None:
+    target = 0 if force else min(slot.floor_bytes, slot.capacity_bytes)
+    if slot.capacity_bytes <= target or slot.reallocate(target):
+        return
+    if not force:
+        raise WorkspaceStateError(
+            f"views outside still use {slot.stale_bytes} bytes of slot (ubatch {slot.ubatch}, lane {slot.lane}): "
+            f"drop them, or release(force=True)"
+        )
+    slot.abandon()

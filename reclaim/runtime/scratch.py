@@ -1,0 +1,115 @@
+"""What the reclaimer needs of a scratch, whoever owns its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+
+from reclaim.errors import WorkspaceStateError
+
+__all__ = ["Scratch", "between_forwards"]
+
+
+class Scratch(Protocol):
+    """One growable byte buffer of one slot. Sizes are bytes."""
+
+    required_bytes: int
+    """The largest request since `begin_forward`."""
+
+    grew: bool
+    """Whether it grew since `begin_forward`."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its memory lives."""
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Storage held now, exactly."""
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What the system has given for it now, as the system counts it. May take a millisecond."""
+
+    @property
+    def stale_bytes(self) -> int:
+        """Bytes that should have gone back but are held by views outside."""
+
+    @property
+    def granule_bytes(self) -> int:
+        """The step in which it can give bytes back."""
+
+    @property
+    def generation(self) -> int:
+        """Rises by 1 with every grow, shrink or move; a view of an earlier generation is stale."""
+
+    @property
+    def reallocations(self) -> int:
+        """How often it grew since it was made, every step of a climb counted."""
+
+    @property
+    def grow_seconds(self) -> float:
+        """Time spent growing since it was made."""
+
+    @property
+    def reclaimable(self) -> bool:
+        """Whether its owner allows it to shrink now."""
+
+    @property
+    def always_reclaimable(self) -> bool:
+        """Whether `reclaimable` is a constant True and need not be asked in every forward."""
+
+    @property
+    def address_stable(self) -> bool:
+        """Whether its address survives a resize."""
+
+    @property
+    def locked(self) -> bool:
+        """Whether a ceiling stands: it may not grow beyond its capacity at the lock."""
+
+    @property
+    def counts_only(self) -> bool:
+        """Whether `begin_forward` does no more than set required_bytes to 0 and grew to False.
+
+        Then it is harmless in a forward that passes through, and the reclaimer may set the two itself.
+        """
+
+    @property
+    def turn(self) -> list[None]:
+        """Holds one entry while no forward is active, and none while one is.
+
+        Taking it is `turn.pop()`, which is atomic across threads and a third of the price of a lock. Whoever took it
+        puts it back with `turn.append(None)`. Nothing may resize the scratch without it.
+        """
+
+    def bind(self, floor_bytes: int, grow_target: Callable[[int, int, float], int] | None) -> int:
+        """Let every growth go to at least `floor_bytes`, and to grow_target(required, capacity, now) where given.
+
+        Called by the reclaimer. Returns the floor as this scratch holds it, rounded up to its alignment.
+        """
+
+    def begin_forward(self) -> None:
+        """Set the logical size to zero and keep the storage."""
+
+    def reallocate(self, nbytes: int) -> bool:
+        """Drop the storage first, then hold exactly `nbytes`; 0 releases.
+
+        False when views outside still use what would go: then nothing changed.
+        Raises WorkspaceOutOfMemoryError, leaving it empty.
+        """
+
+
+@contextmanager
+def between_forwards(scratch: Scratch, what: str) -> Iterator[None]:
+    """Keep forwards away from a scratch for a moment. Raises WorkspaceStateError when one is active."""
+    try:
+        scratch.turn.pop()
+    except IndexError:
+        raise WorkspaceStateError(f"{what} inside a forward on this scratch: call it between forwards") from None
+    try:
+        yield
+    finally:
+        scratch.turn.append(None)

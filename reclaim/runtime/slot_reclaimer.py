@@ -1,0 +1,357 @@
+"""One scratch under one policy: the guards before a forward, and the decision after it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from math import inf
+from time import monotonic
+from types import TracebackType
+
+from reclaim.errors import OverlappingForwardError, WorkspaceStateError
+from reclaim.policy.granule import GranulePolicy
+from reclaim.runtime.errors import WorkspaceOutOfMemoryError
+from reclaim.runtime.scratch import Scratch, between_forwards
+from reclaim.runtime.stats import SlotReclaimStats
+from reclaim.runtime.streams import StreamWatch
+from reclaim.traces import TraceRecorder
+from reclaim.units import format_bytes
+
+__all__ = ["SlotReclaimer"]
+
+logger = logging.getLogger("reclaim")
+
+_SAMPLE_S = 0.1  # reserved bytes are sampled at resizes, and else at most so often
+_PINNED_BEFORE_WARNING = 3
+
+_CAPTURE = "capture"
+_STREAM = "stream"
+_ERROR = "error"
+
+
+class SlotReclaimer:
+    """The state of one slot. It is itself the context manager of a forward that declares nothing.
+
+    Guards, in this order: an active forward; a graph, dummy or captured forward; disabled or not reclaimable; a
+    changed stream. Between `enter` and `exit` the scratch's turn is taken.
+    """
+
+    def __init__(
+        self,
+        scratch: Scratch,
+        make_policy: Callable[[int, int], GranulePolicy],
+        floor_bytes: int,
+        recorder: TraceRecorder | None,
+    ) -> None:
+        """`make_policy`: (floor_bytes, granule_bytes) -> a fresh policy."""
+        self.scratch = scratch
+        self.disabled_reason: str | None = None
+        self._warming_up = False
+        self._make_policy = make_policy
+        self._recorder = recorder
+        self._turn = scratch.turn
+        self._streams = None if scratch.device.type == "cpu" else StreamWatch(scratch.device)
+        if self._streams is not None and not self._streams.sees_capture:
+            logger.warning("graph capture cannot be told on %s with this torch: declare graph forwards", scratch.device)
+        self._holder: int | None = None  # thread of the active forward, where known
+        self._passing: str | None = None
+        self._started = 0.0
+        self._sample_due = 0.0
+        self._reserved_after: int | None = None  # as measured by a shrink just now
+        self._rearmed = False
+        self._pinned_in_a_row = 0
+        self._observed = self._aborted = 0
+        self._grows = self._shrinks = self._failed = 0
+        self._returned_bytes = self._claimed_bytes = 0
+        self._peak_capacity = scratch.capacity_bytes
+        self._peak_demand = 0
+        self._shrink_seconds = 0.0
+        self._passed: Counter[str] = Counter()
+        self._skipped: Counter[str] = Counter()
+        self.set_floor(floor_bytes)
+
+    def set_floor(self, floor_bytes: int) -> None:
+        """Start again with a new floor and a fresh policy."""
+        floor = self.scratch.bind(floor_bytes, None)
+        self._policy = self._make_policy(floor, self.scratch.granule_bytes)
+        self.scratch.bind(floor, self._policy.grow_target)
+        self._choose_path()
+
+    def warm_up(self, on: bool) -> None:
+        """Let forwards pass through from now on; or no longer, with what the scratch then holds as the floor."""
+        self._warming_up = on
+        self.set_floor(self.floor_bytes if on else max(self.floor_bytes, self.scratch.capacity_bytes))
+
+    @property
+    def floor_bytes(self) -> int:
+        """Never shrunk below."""
+        return self._policy.floor_bytes
+
+    def __enter__(self) -> None:
+        if self._watchful:
+            self.enter()
+            return
+        # The short path: nothing can stop this forward but another one.
+        try:
+            self._turn.pop()
+        except IndexError:
+            raise self._overlapping() from None
+        scratch = self.scratch
+        scratch.required_bytes = 0
+        scratch.grew = False
+        if self._timed:
+            self._started = monotonic()
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        scratch = self.scratch
+        if self._watchful or exc_type is not None or scratch.grew:
+            self.exit(failed=exc_type is not None)
+            return
+        try:
+            ended = monotonic() if self._timed else 0.0
+            demand, capacity = scratch.required_bytes, scratch.capacity_bytes
+            if demand > self._peak_demand:
+                self._peak_demand = demand
+            self._observed += 1
+            target = self._policy.finish_forward(demand, capacity, False, self._started, ended)
+            event = None if target is None else self._shrink(target)
+            if self._recorder is not None:
+                self._record(ended, demand, capacity, event)
+        except Exception:
+            self._give_up()
+        finally:
+            self._turn.append(None)
+
+    def enter(self, graph: bool = False, dummy: bool = False, multi_stream: bool = False) -> None:
+        """Begin a forward. Raises OverlappingForwardError when one is active, before anything else."""
+        try:
+            self._turn.pop()
+        except IndexError:
+            raise self._overlapping() from None
+        try:
+            self._holder = threading.get_ident()
+            self._started = monotonic()
+            if self.scratch.counts_only:
+                self.scratch.begin_forward()
+            self._passing = self._guard(graph, dummy, multi_stream)
+            if self._passing is None and not self.scratch.counts_only:
+                self.scratch.begin_forward()
+        except BaseException:
+            self._turn.append(None)
+            raise
+
+    def exit(self, failed: bool) -> None:
+        """End the forward. Never raises for a fault of ours: the slot is disabled instead, and says so."""
+        try:
+            ended = monotonic()
+            scratch = self.scratch
+            # After the body, but before a shrink: what the forward really had.
+            capacity, demand, grew = scratch.capacity_bytes, scratch.required_bytes, scratch.grew
+            self._peak_capacity = max(self._peak_capacity, capacity)
+            self._peak_demand = max(self._peak_demand, demand)
+            if grew:
+                self._grows += 1
+                self._sample_due = 0.0
+            event = self._conclude(failed, demand, capacity, grew, ended)
+            if self._rearmed:
+                self._rearmed = False
+                self._choose_path()
+                event = _join("rearmed", event)
+            if self._recorder is not None and not self._warming_up:
+                self._record(ended, demand, capacity, _join("grew", event) if grew else event)
+        except Exception:
+            self._give_up()
+        finally:
+            self._passing = None
+            self._turn.append(None)
+
+    def poll(self, now: float) -> float:
+        """Let the policy act between forwards; when it wants to be asked next."""
+        try:
+            self._turn.pop()
+        except IndexError:
+            return inf
+        try:
+            if self._guard(False, False, False) is not None or self.scratch.capacity_bytes < self.floor_bytes:
+                return inf
+            if self._policy.deadline() <= now:
+                target = self._policy.idle(self.scratch.capacity_bytes, now)
+                if target is not None:
+                    self._shrink(target)
+            return self._policy.deadline()
+        finally:
+            self._turn.append(None)
+
+    def _choose_path(self) -> None:
+        """Whether forwards have flags or streams to look at, and whether somebody wants to know the time."""
+        self._watchful = (
+            self._streams is not None
+            or self.disabled_reason is not None
+            or self._warming_up
+            or self._rearmed
+            or not (self.scratch.counts_only and self.scratch.always_reclaimable)
+        )
+        self._timed = self._recorder is not None or self._policy.policy.uses_time
+
+    def _overlapping(self) -> OverlappingForwardError:
+        holder = "" if self._holder is None else f" (entered by thread {self._holder})"
+        return OverlappingForwardError(
+            f"a forward is already active on this scratch{holder}: end it first, or give concurrent forwards "
+            f"slots of their own"
+        )
+
+    def rearm(self) -> None:
+        """Reclaim again after a stream change or an error; waits for the device first.
+
+        Raises WorkspaceStateError when a captured graph holds the scratch's address, or inside a forward.
+        """
+        with between_forwards(self.scratch, "rearm()"):
+            if self.disabled_reason == _CAPTURE:
+                raise WorkspaceStateError("a captured graph holds this scratch's address: it can never move again")
+            if self._streams is not None:
+                self._streams.forget()
+            self._policy.policy.reset()
+            self._rearmed = self.disabled_reason is not None
+            self.disabled_reason = None
+            self._choose_path()
+
+    def stats(self) -> SlotReclaimStats:
+        """Figures since it was built."""
+        scratch = self.scratch
+        return SlotReclaimStats(
+            enabled=self.disabled_reason is None,
+            disabled_reason=self.disabled_reason,
+            policy=self._policy.policy.name,
+            floor_bytes=self.floor_bytes,
+            capacity_bytes=scratch.capacity_bytes,
+            peak_capacity_bytes=self._peak_capacity,
+            reserved_bytes=scratch.reserved_bytes,
+            stale_bytes=scratch.stale_bytes,
+            peak_demand_bytes=self._peak_demand,
+            forwards=self._observed + self._aborted + self._passed.total(),
+            observed=self._observed,
+            aborted=self._aborted,
+            grows=self._grows,
+            reallocations=scratch.reallocations,
+            shrinks=self._shrinks,
+            failed=self._failed,
+            returned_bytes=self._returned_bytes,
+            claimed_bytes=self._claimed_bytes,
+            grow_seconds=scratch.grow_seconds,
+            shrink_seconds=self._shrink_seconds,
+            capture_guard=None if self._streams is None else self._streams.sees_capture,
+            passed=dict(self._passed),
+            skipped=dict(self._skipped),
+        )
+
+    def _guard(self, graph: bool, dummy: bool, multi_stream: bool) -> str | None:
+        """Why this forward passes through, as an event, or None."""
+        if graph:
+            return "pass:graph"
+        if dummy:
+            return "pass:dummy"
+        if self._warming_up:
+            return "pass:warmup"
+        if self._streams is not None and self._streams.capturing():
+            return "pass:capture"
+        if self.disabled_reason is None and self.scratch.reclaimable:
+            if multi_stream:
+                self._disable(_STREAM, "the engine runs this forward on several streams")
+            elif self._streams is not None and self._streams.changed():
+                self._disable(_STREAM, "a forward runs on another stream than the first one; rearm() to go on with it")
+            else:
+                return None
+        self._policy.policy.reset()
+        return "pass:unreclaimable" if self.disabled_reason is None else f"disabled:{self.disabled_reason}"
+
+    def _conclude(self, failed: bool, demand: int, capacity: int, grew: bool, ended: float) -> str | None:
+        """What came of the forward, as an event."""
+        passing = self._passing
+        if passing is not None:
+            self._passed[passing.removeprefix("pass:")] += 1
+            handed_out = demand > 0 or not self.scratch.counts_only
+            if passing == "pass:capture" and handed_out and not self.scratch.address_stable:
+                self._disable(_CAPTURE, "a graph was captured that holds this scratch's address")
+            return passing
+        if failed:
+            self._aborted += 1
+            self._policy.policy.reset()
+            return "aborted"
+        if not self.scratch.reclaimable:
+            self._passed["unreclaimable"] += 1
+            self._policy.policy.reset()
+            return "pass:unreclaimable"
+        self._observed += 1
+        target = self._policy.finish_forward(demand, capacity, grew, self._started, ended)
+        return None if target is None else self._shrink(target)
+
+    def _shrink(self, target: int) -> str:
+        scratch = self.scratch
+        if scratch.locked and not scratch.address_stable:
+            self._skipped["locked"] += 1
+            return "skipped:locked"
+        capacity, before = scratch.capacity_bytes, scratch.reserved_bytes
+        started = monotonic()
+        try:
+            done = scratch.reallocate(target)
+        except WorkspaceOutOfMemoryError as error:
+            logger.warning("a shrink to %s failed: %s", format_bytes(target), error)
+            self._failed += 1
+            self._policy.policy.reset()
+            return "skipped:out-of-memory"
+        seconds = monotonic() - started
+        if not done:
+            return self._skip_pinned()
+        after = self._reserved_after = scratch.reserved_bytes
+        self._sample_due = 0.0
+        self._pinned_in_a_row = 0
+        self._shrinks += 1
+        self._shrink_seconds += seconds
+        self._claimed_bytes += capacity - target
+        self._returned_bytes += max(0, before - after)
+        self._policy.policy.resized(grew=False, seconds=seconds, new_bytes=target)
+        return "shrank"
+
+    def _skip_pinned(self) -> str:
+        self._skipped["pinned"] += 1
+        self._pinned_in_a_row += 1
+        if self._pinned_in_a_row == _PINNED_BEFORE_WARNING:
+            logger.warning(
+                "%d shrinks in a row were skipped: a layer keeps views of the scratch after its forward, which hold %s",
+                _PINNED_BEFORE_WARNING,
+                format_bytes(self.scratch.stale_bytes),
+            )
+        return "skipped:pinned"
+
+    def _record(self, ended: float, demand: int, capacity: int, event: str | None) -> None:
+        assert self._recorder is not None
+        reserved = None
+        if ended >= self._sample_due:
+            reserved = self._reserved_after if self._reserved_after is not None else self.scratch.reserved_bytes
+            self._reserved_after = None
+            self._sample_due = ended + _SAMPLE_S
+        try:
+            started = self._started
+            self._recorder.append(started, ended - started, demand, capacity, reserved, event)
+        except (OSError, ValueError, WorkspaceStateError) as error:
+            logger.warning("recording stopped: %s", error)
+            self._recorder = None
+            self._choose_path()
+
+    def _disable(self, reason: str, why: str) -> None:
+        if self.disabled_reason is None:
+            logger.warning("reclaiming is off (%s): %s", reason, why)
+        self.disabled_reason = reason
+        self._choose_path()
+
+    def _give_up(self) -> None:
+        logger.exception("the reclaimer failed after a forward and switches itself off")
+        self._disable(_ERROR, "an internal error, logged above")
+
+
+def _join(first: str, second: str | None) -> str:
+    return first if second is None else f"{first},{second}"
