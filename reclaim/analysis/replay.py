@@ -88,7 +88,8 @@ def replay(
     granule = trace.meta.get("granule_bytes", 1) if granule_bytes is None else granule_bytes
     driven = GranulePolicy(policy, floor_bytes=floor, granule_bytes=granule, cost=cost)
     run = _Replay(driven, cost, floor, trace.time_s[0].item() if len(trace) else 0.0)
-    run.begin_at(trace.meta.get("start_bytes", 0) if floor == trace.floor_bytes else 0)
+    if len(trace) and floor == trace.floor_bytes:
+        run.begin_at(trace.meta.get("start_bytes", 0))
     starts, ends, demands = trace.time_s.tolist(), trace.end_s.tolist(), trace.demand_bytes.tolist()
     events = trace.event or [None] * len(trace)
     held = np.empty(len(trace), dtype=np.int64)

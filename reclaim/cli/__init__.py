@@ -25,16 +25,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _complain("the command needs typer and rich: pip install 'reclaim[cli]'")
     from reclaim.errors import PolicySpecError, TraceExistsError, TraceFormatError
+    from reclaim.traces import TraceWarning
 
     def show_warning(message: Warning | str, *_: object, **__: object) -> None:
         print(f"reclaim: warning: {message}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.showwarning = show_warning
+        warnings.simplefilter("always", TraceWarning)
         try:
             code = app(args=list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
         except UsageError as error:
-            return _complain(f"{getattr(error, 'message', error)} (see --help)")
+            return _complain(f"{error.format_message()} (see --help)")
         except Abort:
             return _INTERRUPTED
         except (TraceFormatError, TraceExistsError, PolicySpecError) as error:

@@ -17,7 +17,7 @@ from reclaim.cli.workload import workload
 __all__ = ["Abort", "UsageError", "app"]
 
 # typer carries its own copy of click from 0.16 on; the base of its errors is found from one that it exports.
-UsageError: type[Exception] = typer.BadParameter.__mro__[2]
+UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[2]
 
 Abort = typer.Abort
 

@@ -135,9 +135,10 @@ class WorkspaceManager:
         """The views of a plan of this manager; the same objects until the slot is resized. Raises as above."""
         # The fast path of every layer; the slot is looked up here, without a call, where it is the only one.
         slot = self._first if _selected.get() is _FIRST and self._ubatch_of is None else self.current_slot()
+        views = plan.views[slot.index] or slot.plan_views(plan)
         if plan.required_bytes > slot.required_bytes:
             slot.required_bytes = plan.required_bytes
-        return plan.views[slot.index] or slot.plan_views(plan)
+        return views
 
     def reserve(self, *requests: Request, all_slots: bool = True) -> None:
         """Let every slot, or the current one, grow to this request now, without handing out views."""

@@ -142,10 +142,10 @@ class Slot:
 
     def cut(self, parts: Iterable[Part], nbytes: int) -> list[torch.Tensor]:
         """Views of the parts of a request of `nbytes`, growing first where needed."""
-        if nbytes > self.required_bytes:
-            self.required_bytes = nbytes
         if nbytes > self.capacity_bytes:
             self._grow(nbytes)
+        if nbytes > self.required_bytes:  # after the growth: a refused request is no demand
+            self.required_bytes = nbytes
         # Inside inference mode a view would become an inference tensor, which later forwards could not use.
         if torch.is_inference_mode_enabled():
             with torch.inference_mode(False):

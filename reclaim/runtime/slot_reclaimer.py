@@ -68,6 +68,7 @@ class SlotReclaimer:
         self._peak_capacity = scratch.capacity_bytes
         self._peak_demand = 0
         self._shrink_seconds = 0.0
+        self._grow_seconds = scratch.grow_seconds  # of the scratch, as of the last growth seen
         self._passed: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
         self.set_floor(floor_bytes)
@@ -156,6 +157,8 @@ class SlotReclaimer:
             if grew:
                 self._grows += 1
                 self._sample_due = 0.0
+                seconds, self._grow_seconds = scratch.grow_seconds - self._grow_seconds, scratch.grow_seconds
+                self._policy.policy.resized(grew=True, seconds=seconds, new_bytes=capacity)
             event = self._conclude(failed, demand, capacity, grew, ended)
             if self._rearmed:
                 self._rearmed = False
@@ -277,7 +280,7 @@ class SlotReclaimer:
             if passing == "pass:capture" and handed_out and not self.scratch.address_stable:
                 self._disable(_CAPTURE, "a graph was captured that holds this scratch's address")
             return passing
-        if failed:
+        if failed or demand > capacity:  # the latter when a layer went on after a growth that failed
             self._aborted += 1
             self._policy.policy.reset()
             return "aborted"
