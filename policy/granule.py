@@ -5,6 +5,7 @@ Replay and the runtime both drive policies through this one class, so that a rec
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from math import inf
 
@@ -76,6 +77,7 @@ class GranulePolicy:
         """The exact capacity for a request of `required_bytes`; at least that and the floor."""
         required = round_up(required_bytes, self._granule)
         target = self.policy.grow_target(required, round_up(capacity_bytes, self._granule), now=now)
+        target = operator.index(target)
         ahead = round_up(target, self._granule) if target > required else 0
         return max(required_bytes, self.floor_bytes, ahead)
 
@@ -85,5 +87,5 @@ class GranulePolicy:
         return deadline if deadline == deadline else inf
 
     def _exact(self, target: int, seen_capacity: int) -> int | None:
-        target = max(round_up(target, self._granule), self.floor_bytes)
+        target = max(round_up(operator.index(target), self._granule), self.floor_bytes)
         return target if target < seen_capacity else None

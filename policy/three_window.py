@@ -51,7 +51,7 @@ class ThreeWindowPolicy(ShrinkPolicy):
             return None
         target = max(self.floor_bytes, self._window_max)
         self.reset()
-        return target
+        return target if target < capacity_bytes else None  # None only if somebody else shrank it meanwhile
 
     def reset(self) -> None:
         """Start the window again."""

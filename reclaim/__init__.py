@@ -22,6 +22,7 @@ _NAMES = {
     ),
     "reclaim.buffers.base": ("Buffer",),
     "reclaim.errors": (
+        "InputError",
         "OverlappingForwardError",
         "PolicySpecError",
         "ReclaimError",

@@ -5,6 +5,7 @@ from reclaim.analysis.plot import plot_reserved as plot_reserved
 from reclaim.analysis.replay import ReplayResult as ReplayResult
 from reclaim.analysis.replay import replay as replay
 from reclaim.buffers.base import Buffer as Buffer
+from reclaim.errors import InputError as InputError
 from reclaim.errors import OverlappingForwardError as OverlappingForwardError
 from reclaim.errors import PolicySpecError as PolicySpecError
 from reclaim.errors import ReclaimError as ReclaimError

@@ -5,9 +5,10 @@
     ├── WorkspaceStateError       (RuntimeError)           the call is not allowed in the present state
     ├── WorkspaceLockedError      (AssertionError)         a locked workspace would have to grow
     ├── WorkspaceOutOfMemoryError (torch.OutOfMemoryError) a growth failed; defined in reclaim.runtime.errors
-    ├── TraceFormatError          (ValueError)             a file or an array is no valid trace
     ├── TraceExistsError          (FileExistsError)        a recording would overwrite a file
-    └── PolicySpecError           (ValueError)             no such policy, or a bad parameter
+    └── InputError                (ValueError)             something given cannot be used
+        ├── TraceFormatError                               a file or an array is no valid trace
+        └── PolicySpecError                                no such policy, or a bad parameter
 
 Every one says what happened, with which values, and what to do about it.
 """
@@ -15,6 +16,7 @@ Every one says what happened, with which values, and what to do about it.
 from __future__ import annotations
 
 __all__ = [
+    "InputError",
     "OverlappingForwardError",
     "PolicySpecError",
     "ReclaimError",
@@ -41,7 +43,11 @@ class WorkspaceLockedError(ReclaimError, AssertionError):
     """A locked workspace would have had to grow. An AssertionError too, as vLLM's callers expect."""
 
 
-class TraceFormatError(ReclaimError, ValueError):
+class InputError(ReclaimError, ValueError):
+    """Something that was given cannot be used: a file, a name, a value."""
+
+
+class TraceFormatError(InputError):
     """A file or an array is no valid trace; the message names the file, the line and the field."""
 
 
@@ -49,5 +55,5 @@ class TraceExistsError(ReclaimError, FileExistsError):
     """A recording would overwrite an existing file."""
 
 
-class PolicySpecError(ReclaimError, ValueError):
+class PolicySpecError(InputError):
     """A policy spec names no policy, or a parameter the policy does not take."""

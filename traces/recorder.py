@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 import weakref
+from math import inf
 from pathlib import Path
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, BinaryIO, Self
 
 import msgspec
@@ -17,46 +19,57 @@ from reclaim.traces.formats.jsonl import ForwardRecord
 
 __all__ = ["TraceRecorder"]
 
-_FLUSH_RECORDS = 1024
+_FLUSH_RECORDS = 128
+_SIZE_TYPES = (int, NoneType)
 
 
 class TraceRecorder:
     """Writes one JSON line a forward to a file that is a valid trace at every moment.
 
-    Lines are gathered and handed to the system once a second of recorded time, or every 1,024 forwards: a process that
-    is killed loses the last second at most, and perhaps tears a line, which `DemandTrace.load` drops with a
-    warning. `close`, the end of the `with` block, and the end of the interpreter write the rest.
+    Lines are gathered and handed to the system once a second of recorded time, or every 128 forwards: a process that
+    is killed loses those at most, and perhaps tears a line, which `DemandTrace.load` drops with a warning. `close`,
+    the end of the `with` block, and the end of the interpreter write the rest; a forked child writes nothing.
 
     The times given are seconds of any monotonic clock; the first becomes 0 in the file, and the header keeps it
     as origin_ns, beside the wall-clock time of that moment (wall_time_s). One recorder serves one slot and one
     thread at a time.
-
-    Raises TraceExistsError when `path` exists and `overwrite` is False, TraceFormatError when its name does not
-    end in .jsonl, OSError when it cannot be written.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], *, overwrite: bool = False, flush_s: float = 1.0, **meta: Any
     ) -> None:
-        """`meta`: what the header should say besides, such as floor_bytes, device or source."""
+        """`meta`: what the header should say besides, such as source; it wins over what the reclaimer knows.
+
+        Raises TraceExistsError when `path` exists and `overwrite` is False, TraceFormatError when its name does not
+        end in .jsonl or meta cannot be written as JSON, OSError when the file cannot be written.
+        """
         self.path = Path(path)
         if self.path.suffix != ".jsonl":
             raise TraceFormatError(f"{path}: a recording is plain .jsonl; load and save it to compress it")
         try:
-            file = open(self.path, "wb" if overwrite else "xb")  # noqa: SIM115
+            msgspec.json.encode(meta)
+        except (TypeError, ValueError) as error:
+            raise TraceFormatError(f"{path}: the header cannot hold {meta}: {error}") from None
+        try:
+            file = open(self.path, "wb" if overwrite else "xb", buffering=0)  # noqa: SIM115
         except FileExistsError:
             raise TraceExistsError(f"{path} exists: choose another name, or pass overwrite=True") from None
-        self._meta = {"clock": "monotonic", **meta}
+        self._given = meta
+        self._described: dict[str, Any] = {"clock": "monotonic"}
         self._flush_s = flush_s
         self._flush_due = 0.0
         self._origin_s: float | None = None
+        self._last_s = 0.0
         self._writer = _Writer(file)
         # Also runs at interpreter exit, so that a script which never closes loses nothing.
         self._finalizer = weakref.finalize(self, self._writer.close)
+        self._write_header()
 
     def describe(self, **meta: Any) -> None:
-        """Add to the header what is not said there yet; without effect once a forward is recorded."""
-        self._meta = {**meta, **self._meta}
+        """Say in the header what is known of the run; without effect once a forward is recorded."""
+        if self._origin_s is None and not self.closed:
+            self._described.update(meta)
+            self._write_header()
 
     def append(
         self,
@@ -67,13 +80,40 @@ class TraceRecorder:
         reserved_bytes: int | None = None,
         event: str | None = None,
     ) -> None:
-        """Record one forward. Raises ValueError on a negative size or time, WorkspaceStateError when closed."""
+        """Record one forward.
+
+        Raises ValueError on a negative size, or a time that is not finite or before the last; TypeError on a size
+        that is no integer; WorkspaceStateError when closed; OSError when the disk is full, after which nothing more
+        is written.
+        """
         origin = self._origin_s
+        start = 0.0 if origin is None else time_s - origin
+        if not (
+            self._last_s <= start < inf
+            and -inf < time_s < inf
+            and 0.0 <= duration_s < inf
+            and demand_bytes >= 0
+            and (capacity_bytes is None or capacity_bytes >= 0)
+            and (reserved_bytes is None or reserved_bytes >= 0)
+        ):
+            raise ValueError(
+                f"cannot record time_s={time_s}, duration_s={duration_s}, demand_bytes={demand_bytes}, "
+                f"capacity_bytes={capacity_bytes}, reserved_bytes={reserved_bytes}: times must be finite and not "
+                f"before the last, sizes not negative"
+            )
+        if not (
+            type(start) is type(duration_s) is float
+            and type(demand_bytes) is int
+            and type(capacity_bytes) in _SIZE_TYPES
+            and type(reserved_bytes) in _SIZE_TYPES
+        ):
+            start, duration_s = float(start), float(duration_s)
+            demand_bytes = _size(demand_bytes)
+            capacity_bytes = None if capacity_bytes is None else _size(capacity_bytes)
+            reserved_bytes = None if reserved_bytes is None else _size(reserved_bytes)
         if origin is None:
-            origin = self._begin(time_s)
-        start = time_s - origin
-        if not (start >= 0.0 <= duration_s and demand_bytes >= 0):
-            raise ValueError(f"cannot record time_s={time_s} duration_s={duration_s} demand_bytes={demand_bytes}")
+            self._begin(time_s)
+        self._last_s = start
         pending = self._writer.pending
         pending.append(ForwardRecord(start, demand_bytes, duration_s, capacity_bytes, reserved_bytes, event))
         if start >= self._flush_due or len(pending) >= _FLUSH_RECORDS:
@@ -85,9 +125,7 @@ class TraceRecorder:
         self._writer.flush()
 
     def close(self) -> None:
-        """Write the rest and close the file; a second call does nothing."""
-        if self._origin_s is None and self._finalizer.alive:
-            self._begin(0.0)
+        """Write the rest and close the file; a second call does nothing. Raises OSError when the disk is full."""
         self._finalizer()
         self._origin_s = None  # the next append finds the recording closed
 
@@ -104,13 +142,16 @@ class TraceRecorder:
     ) -> None:
         self.close()
 
-    def _begin(self, time_s: float) -> float:
+    def _begin(self, time_s: float) -> None:
         if self.closed:
             raise WorkspaceStateError(f"the recording {self.path} is closed")
+        self._described.update(wall_time_s=time.time(), origin_ns=round(time_s * 1e9))
+        self._write_header()
         self._origin_s = time_s
-        header = make_header({"wall_time_s": time.time(), "origin_ns": round(time_s * 1e9), **self._meta})
-        self._writer.pending.append(header)
-        return time_s
+
+    def _write_header(self) -> None:
+        """Write the header anew; no forward stands behind it yet."""
+        self._writer.begin(make_header({**self._described, **self._given}))
 
 
 class _Writer:
@@ -119,17 +160,39 @@ class _Writer:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._encoder = msgspec.json.Encoder()
-        self.pending: list[ForwardRecord | dict[str, Any]] = []
+        self._process = os.getpid()
+        self.pending: list[ForwardRecord] = []
+
+    def begin(self, header: dict[str, Any]) -> None:
+        if self._file.tell():
+            self._file.seek(0)
+            self._file.truncate()
+        self._write(self._encoder.encode(header) + b"\n")
 
     def flush(self) -> None:
-        if self.pending:
+        # Taken out first: what a full disk cut off must not be written again behind the cut.
+        lines, self.pending = self.pending, []
+        if lines and os.getpid() == self._process:
             # Encoding many at once costs half of encoding each when it comes.
-            self._file.write(self._encoder.encode_lines(self.pending))
-            self.pending.clear()
-            self._file.flush()
+            self._write(self._encoder.encode_lines(lines))
 
     def close(self) -> None:
         try:
             self.flush()
         finally:
             self._file.close()
+
+    def _write(self, content: bytes) -> None:
+        rest = memoryview(content)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            self._file.close()  # a torn line must stay the last one
+            raise
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError(f"a size is an integer of bytes, not {value}")
+    return operator.index(value)

@@ -23,6 +23,7 @@ class Schedule:
         first entry above the floor is a growth.
     hold_byte_s: the integral of the capacity over time.
     grows, shrinks: changes of capacity, the one from the floor at the start among them.
+    stall_s: what its growths cost.
     """
 
     cost_s: float
@@ -32,6 +33,7 @@ class Schedule:
     hold_byte_s: float
     grows: int
     shrinks: int
+    stall_s: float
 
 
 def clairvoyant(
@@ -46,7 +48,8 @@ def clairvoyant(
     Exact for grow_s == shrink_s and s_per_byte == 0. Otherwise the least cost with every change at the cheaper of
     the two prices, which is a lower bound (`exact` is False). O(n log n) time, O(n) memory.
 
-    Raises ValueError on arrays of different lengths, times out of order, or a negative demand or floor.
+    Raises ValueError on arrays of different lengths, times that are not finite or out of order, and sizes that are no
+    integers or negative.
     """
     starts, demand, width = _slots(time_s, duration_s, demand_bytes)
     if floor_bytes < 0:
@@ -72,6 +75,7 @@ def clairvoyant(
         hold_byte_s=float(np.dot(levels.astype(np.float64), until - changes)),
         grows=int((steps > 0).sum()),
         shrinks=int((steps < 0).sum()),
+        stall_s=sum(cost.growth_s(level) for level in levels[steps > 0].tolist()),
     )
 
 
@@ -81,13 +85,18 @@ def _slots(
     """Start, demand and width of every forward and every gap after one."""
     time = np.asarray(time_s, dtype=np.float64)
     duration = np.asarray(duration_s, dtype=np.float64)
-    demand = np.asarray(demand_bytes, dtype=np.int64)
+    demand = np.asarray(demand_bytes)
+    if demand.size and demand.dtype.kind not in "iu":
+        raise ValueError(f"demand_bytes must hold integers, got {demand.dtype}")
+    demand = demand.astype(np.int64)
     if not (time.ndim == 1 and time.shape == duration.shape == demand.shape):
         raise ValueError(
             f"time_s, duration_s and demand_bytes must be arrays of one length, "
             f"got shapes {time.shape}, {duration.shape} and {demand.shape}"
         )
     gaps = np.diff(time)
+    if not (np.isfinite(time).all() and np.isfinite(duration).all()):
+        raise ValueError("time_s and duration_s must be finite")
     if (gaps < 0).any() or (duration < 0).any() or (demand < 0).any():
         raise ValueError("time_s must not decrease, and duration_s and demand_bytes must not be negative")
     busy = duration.copy()

@@ -12,7 +12,7 @@ from reclaim.policy import CostModel, Schedule, clairvoyant
 from reclaim.policy.granule import PolicyLike
 from reclaim.traces import DemandTrace
 
-__all__ = ["Comparison", "ComparisonRow", "compare"]
+__all__ = ["CLAIRVOYANT", "Comparison", "ComparisonRow", "compare"]
 
 SCHEMA = "reclaim.compare/1"
 CLAIRVOYANT = "clairvoyant"
@@ -36,7 +36,11 @@ class ComparisonRow:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Policies on one trace. rows: cheapest last but the bounds first; results: by policy; optimum: the schedule."""
+    """Policies on one trace.
+
+    rows: the clairvoyant optimum, grow-only, then the others as given.
+    results: the replays by the policy's name. optimum: the clairvoyant's schedule.
+    """
 
     trace: DemandTrace
     floor_bytes: int
@@ -66,55 +70,38 @@ def compare(
     granule_bytes: int | None = None,
     idle: bool = True,
 ) -> Comparison:
-    """Replay a trace against several policies; the keywords are those of `replay`.
+    """Replay a trace against several policies; the keywords are those of `replay`, and so are the errors.
 
-    Rows for grow-only and the clairvoyant optimum are always there; the optimum comes first, then grow-only, then
-    the rest as given. A policy named twice appears once.
+    Rows for the clairvoyant optimum and grow-only are always there. A policy given twice appears once.
     """
-    floor = choose_floor(trace)[0] if floor_bytes is None else floor_bytes
+    floor = choose_floor(trace, floor_bytes)[0]
     optimum = clairvoyant(trace.time_s, trace.end_s - trace.time_s, trace.demand_bytes, floor_bytes=floor, cost=cost)
     results: dict[str, ReplayResult] = {}
-    for policy in (GROW_ONLY, *policies):
-        if isinstance(policy, str) and policy in results:
-            continue
+    for policy in dict.fromkeys((GROW_ONLY, *policies)):
         result = replay(trace, policy, cost=cost, floor_bytes=floor, granule_bytes=granule_bytes, idle=idle)
         results[_unused(result.policy, results)] = result
-    rows = [_bound_row(trace, optimum, floor, cost)]
+    least = optimum.cost_s
+    rows = [_bound_row(trace, optimum, floor)]
     rows += [
-        ComparisonRow(
-            policy=name,
-            cost_s=result.cost_s,
-            ratio=_ratio(result.cost_s, optimum.cost_s),
-            hold_byte_s=result.hold_byte_s,
-            mean_bytes=result.mean_bytes,
-            peak_bytes=result.peak_bytes,
-            stall_s=result.stall_s,
-            grows=result.grows,
-            shrinks=result.shrinks,
-        )
+        ComparisonRow(policy=name, ratio=result.cost_s / least if least > 0 else None, **result.figures())
         for name, result in results.items()
     ]
     return Comparison(trace, floor, cost, tuple(rows), results, optimum)
 
 
-def _bound_row(trace: DemandTrace, optimum: Schedule, floor: int, cost: CostModel) -> ComparisonRow:
+def _bound_row(trace: DemandTrace, optimum: Schedule, floor: int) -> ComparisonRow:
     span = trace.summary().span_s
-    peak = int(optimum.capacity_bytes.max(initial=floor))
     return ComparisonRow(
         policy=CLAIRVOYANT,
         cost_s=optimum.cost_s,
-        ratio=_ratio(optimum.cost_s, optimum.cost_s),
+        ratio=1.0 if optimum.cost_s > 0 else None,
         hold_byte_s=optimum.hold_byte_s,
         mean_bytes=optimum.hold_byte_s / span if span > 0 else float(floor),
-        peak_bytes=peak,
-        stall_s=optimum.grows * cost.grow_s,
+        peak_bytes=int(optimum.capacity_bytes.max(initial=floor)),
+        stall_s=optimum.stall_s,
         grows=optimum.grows,
         shrinks=optimum.shrinks,
     )
-
-
-def _ratio(cost_s: float, least_s: float) -> float | None:
-    return cost_s / least_s if least_s > 0 else None
 
 
 def _unused(name: str, taken: dict[str, ReplayResult]) -> str:

@@ -7,14 +7,13 @@ from typing import Any
 
 import msgspec
 
-from reclaim.errors import TraceFormatError
+from reclaim.errors import InputError
 from reclaim.policy import CostModel
 from reclaim.traces import DemandTrace
 from reclaim.units import format_bytes
 
-__all__ = ["COST_VARIABLE", "choose_cost", "describe_cost", "read_cost"]
+__all__ = ["choose_cost", "describe_cost", "format_cost", "read_cost"]
 
-COST_VARIABLE = "RECLAIM_COST"
 _DEFAULT_RESIZE_S = 1e-3
 
 
@@ -26,23 +25,22 @@ class _CostFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_cost(path: str | os.PathLike[str]) -> CostModel:
-    """A cost model from a JSON file with the fields of `CostModel`. Raises TraceFormatError, OSError."""
+    """A cost model from a JSON file with the fields of `CostModel`. Raises InputError, OSError."""
     try:
         with open(path, "rb") as file:
             fields = msgspec.json.decode(file.read(), type=_CostFile)
         return CostModel(fields.total_bytes, fields.grow_s, fields.shrink_s, fields.s_per_byte)
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-        raise TraceFormatError(f"{path}: {error}") from None
+        raise InputError(f"{path}: {error}") from None
 
 
 def choose_cost(trace: DemandTrace | None = None, path: str | os.PathLike[str] | None = None) -> tuple[CostModel, str]:
     """The prices to use, and where they come from.
 
-    The file `path`, or else the one that RECLAIM_COST names; without a file, 1 ms a resize and the memory of the
-    device that the trace names, or of this machine.
+    The file `path`; without one, 1 ms a resize and the memory of the device that the trace names, or else of this
+    machine. Raises as `read_cost` does.
     """
-    path = path or os.environ.get(COST_VARIABLE)
-    if path:
+    if path is not None:
         return read_cost(path), str(path)
     total = trace.meta.get("total_bytes") if trace is not None else None
     if total is not None:

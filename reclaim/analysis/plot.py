@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from reclaim.analysis.compare import CLAIRVOYANT, Comparison
 from reclaim.analysis.replay import ReplayResult
 from reclaim.analysis.thinning import thin
-from reclaim.errors import TraceFormatError
+from reclaim.errors import InputError
 from reclaim.files import replace_file
-from reclaim.traces import DemandTrace
+from reclaim.traces import DemandTrace, events
 from reclaim.units import GIB, KIB, MIB, format_bytes
 
 if TYPE_CHECKING:
@@ -92,10 +92,10 @@ def plot_reserved(
 
 
 def save_plot(axes: Axes, path: str | os.PathLike[str]) -> None:
-    """Write the figure of `axes` as .png, .svg or .pdf, whole or not at all. Raises TraceFormatError, OSError."""
+    """Write the figure of `axes` as .png, .svg or .pdf, whole or not at all. Raises InputError, OSError."""
     suffix = Path(path).suffix.lower()
     if suffix not in _FORMATS:
-        raise TraceFormatError(f"{path}: end the name of a picture in {', '.join(_FORMATS)}")
+        raise InputError(f"{path}: end the name of a picture in {', '.join(_FORMATS)}")
     figure = axes.get_figure(root=True)
     assert figure is not None
     with replace_file(path) as file:
@@ -141,7 +141,7 @@ def _disabled_spans(trace: DemandTrace) -> list[tuple[float, float]]:
     open_span = False
     ends = trace.end_s
     for index, event in enumerate(trace.event or ()):
-        disabled = event is not None and "disabled:" in event
+        disabled = events.is_disabled(event)
         if disabled:
             start = spans.pop()[0] if open_span else trace.time_s[index].item()
             spans.append((start, ends[index].item()))

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reclaim.policy import CostModel
 from reclaim.policy.granule import GranulePolicy, PolicyLike
-from reclaim.traces import DemandTrace
+from reclaim.traces import DemandTrace, events
 
 __all__ = ["ReplayResult", "choose_floor", "replay"]
-
-# How a recorded forward was treated by the reclaimer, told by the last part of its event.
-_UNSEEN = ("pass:graph", "pass:dummy", "pass:capture")  # the policy's state stays
-_RESET = ("pass:unreclaimable", "aborted", "disabled:")  # the policy forgets its window
 
 
 @dataclass(frozen=True, eq=False)
 class ReplayResult:
-    """What a policy did on a trace.
+    """What a policy did on a trace. Sizes are bytes, times seconds.
 
-    policy: its name, or the spec it was made from.
+    policy: the spec it was made from, or its name.
     capacity_bytes: int64, the capacity held during each forward.
-    cost_s: hold_byte_s / total_bytes plus the resizes, in device-seconds.
-    hold_byte_s: the integral of the capacity over time.
     grows, shrinks: resizes; a forward counts one growth at most.
-    stall_s: seconds that forwards waited for growths.
-    mean_bytes, peak_bytes: capacity over time.
+    stall_s: what the growths cost.
+    change_s, change_bytes: see `timeline`.
     """
 
     policy: str
@@ -37,23 +33,57 @@ class ReplayResult:
     floor_bytes: int
     cost: CostModel
     capacity_bytes: NDArray[np.int64]
-    cost_s: float
-    hold_byte_s: float
     grows: int
     shrinks: int
     stall_s: float
-    mean_bytes: float
-    peak_bytes: int
-    _change_s: list[float] = field(repr=False)
-    _change_bytes: list[int] = field(repr=False)
+    change_s: NDArray[np.float64]
+    change_bytes: NDArray[np.int64]
 
     def timeline(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Change points: from times[i] on the capacity is sizes[i]. The last point is the end of the trace."""
-        return np.array(self._change_s, dtype=np.float64), np.array(self._change_bytes, dtype=np.int64)
+        return self.change_s, self.change_bytes
+
+    @cached_property
+    def hold_byte_s(self) -> float:
+        """The integral of the capacity over time."""
+        return float(np.dot(self.change_bytes[:-1].astype(np.float64), np.diff(self.change_s)))
+
+    @property
+    def cost_s(self) -> float:
+        """The price of holding and of all resizes, in device-seconds."""
+        return self.cost.hold_s(self.hold_byte_s) + self.stall_s + self.shrinks * self.cost.shrink_s
+
+    @property
+    def mean_bytes(self) -> float:
+        """The capacity on average over time."""
+        span = float(self.change_s[-1] - self.change_s[0])
+        return self.hold_byte_s / span if span > 0 else float(self.change_bytes[-1])
+
+    @property
+    def peak_bytes(self) -> int:
+        """The largest capacity."""
+        return int(self.change_bytes.max())
+
+    def figures(self) -> dict[str, Any]:
+        """The figures that tables and JSON show, by name."""
+        return {
+            "cost_s": self.cost_s,
+            "hold_byte_s": self.hold_byte_s,
+            "mean_bytes": self.mean_bytes,
+            "peak_bytes": self.peak_bytes,
+            "stall_s": self.stall_s,
+            "grows": self.grows,
+            "shrinks": self.shrinks,
+        }
 
 
-def choose_floor(trace: DemandTrace) -> tuple[int, str]:
-    """The floor for a trace that names none is its median positive demand; the second value says which it was."""
+def choose_floor(trace: DemandTrace, floor_bytes: int | None = None) -> tuple[int, str]:
+    """The floor to replay with, and where it comes from.
+
+    The one given, or the recorded run's, or else the median positive demand.
+    """
+    if floor_bytes is not None:
+        return floor_bytes, "as given"
     if trace.floor_bytes is not None:
         return trace.floor_bytes, "of the recorded run"
     positive = trace.demand_bytes[trace.demand_bytes > 0]
@@ -73,59 +103,51 @@ def replay(
 
     policy: a spec such as "three-window:forwards=5", a factory (floor_bytes, cost) -> ShrinkPolicy, or a fresh
         instance whose floor is `floor_bytes` rounded up to the granule.
-    floor_bytes: default `choose_floor(trace)`. granule_bytes: default the trace's own, else 1.
+    floor_bytes: default see `choose_floor`. granule_bytes: default the trace's own, else 1.
     idle: whether the policy may act between forwards, as `EagerWorkspaceReclaimer.poll` lets it.
 
     The clock: forward i starts at time_s[i] and ends duration_s[i] later, at the latest when the next one starts.
     At its start a demand above the capacity grows it; it is held through the forward; at its end the policy decides;
     in the gap it may decide when idle. The capacity begins at the floor; a recorded run that began above its floor
-    (start_bytes in the header) pays for a growth to there first. Forwards that the recording marks as passed,
-    aborted or disabled are treated as the reclaimer treated them.
+    (start_bytes in the header) pays for a growth to there first. Forwards that the recording marks as passed, aborted
+    or disabled are treated as the reclaimer treated them.
 
-    Raises ValueError on a negative floor, PolicySpecError on a bad spec.
+    Raises ValueError on a negative floor or a granule below 1, PolicySpecError on a bad spec.
     """
-    floor = choose_floor(trace)[0] if floor_bytes is None else floor_bytes
+    floor = choose_floor(trace, floor_bytes)[0]
     granule = trace.meta.get("granule_bytes", 1) if granule_bytes is None else granule_bytes
     driven = GranulePolicy(policy, floor_bytes=floor, granule_bytes=granule, cost=cost)
-    run = _Replay(driven, cost, floor, trace.time_s[0].item() if len(trace) else 0.0)
-    if len(trace) and floor == trace.floor_bytes:
-        run.begin_at(trace.meta.get("start_bytes", 0))
     starts, ends, demands = trace.time_s.tolist(), trace.end_s.tolist(), trace.demand_bytes.tolist()
-    events = trace.event or [None] * len(trace)
+    run = _Replay(driven, cost, floor, starts[0] if starts else 0.0)
+    if starts and floor == trace.floor_bytes:
+        run.begin_at(trace.meta.get("start_bytes", 0))
     held = np.empty(len(trace), dtype=np.int64)
-    for index, (start, end, demand, event) in enumerate(zip(starts, ends, demands, events, strict=True)):
+    notes = trace.event or [None] * len(trace)
+    for index, (start, end, demand, event) in enumerate(zip(starts, ends, demands, notes, strict=True)):
         if idle:
             run.wait(start)
         held[index] = run.forward(start, end, demand, event)
-    span = ends[-1] - starts[0] if len(trace) else 0.0
     return ReplayResult(
         policy=policy if isinstance(policy, str) else driven.policy.name,
         trace=trace,
         floor_bytes=floor,
         cost=cost,
         capacity_bytes=held,
-        cost_s=cost.hold_s(hold := run.hold_until(ends[-1] if ends else 0.0))
-        + run.stall_s
-        + run.shrinks * cost.shrink_s,
-        hold_byte_s=hold,
         grows=run.grows,
         shrinks=run.shrinks,
         stall_s=run.stall_s,
-        mean_bytes=hold / span if span > 0 else float(run.capacity),
-        peak_bytes=max(run.sizes),
-        _change_s=[*run.times, ends[-1]] if ends else run.times,
-        _change_bytes=[*run.sizes, run.capacity] if ends else run.sizes,
+        change_s=np.array([*run.times, run.now], dtype=np.float64),
+        change_bytes=np.array([*run.sizes, run.capacity], dtype=np.int64),
     )
 
 
 class _Replay:
-    """The scratch of one replay: its capacity, and what has been paid so far."""
+    """The scratch of one replay: its capacity, when it changed, and what that cost."""
 
     def __init__(self, policy: GranulePolicy, cost: CostModel, floor: int, start: float) -> None:
         self._policy = policy
         self._cost = cost
-        self._now = start
-        self._held = 0.0
+        self.now = start  # the end of the last forward
         self.capacity = floor
         self.grows = self.shrinks = 0
         self.stall_s = 0.0
@@ -135,24 +157,18 @@ class _Replay:
     def begin_at(self, capacity: int) -> None:
         """Start with more than the floor."""
         if capacity > self.capacity:
-            self._set(capacity, self._now)
-
-    def hold_until(self, now: float) -> float:
-        """Pay for holding up to `now`; the sum so far, in byte-seconds."""
-        self._held += self.capacity * (now - self._now)
-        self._now = now
-        return self._held
+            self._set(capacity, self.now)
 
     def forward(self, start: float, end: float, demand: int, event: str | None) -> int:
         """One forward; the capacity held during it."""
         grew = demand > self.capacity
         if grew:
             self._set(self._policy.grow_target(demand, self.capacity, start), start)
+        self.now = end
         held = self.capacity
-        treatment = event.rpartition(",")[2] if event else ""
-        if treatment.startswith(_UNSEEN):
+        if event is not None and events.unseen(event):
             return held
-        if treatment.startswith(_RESET):
+        if event is not None and events.forgets(event):
             self._policy.policy.reset()
             return held
         target = self._policy.finish_forward(demand, held, grew, start, end)
@@ -161,19 +177,20 @@ class _Replay:
         return held
 
     def wait(self, until: float) -> None:
-        """Let the policy act in the gap before the next forward."""
-        last = -inf
+        """Let the policy act in the gap between the last forward and the next."""
+        now, asked = self.now, -inf
         while (due := self._policy.deadline()) < until:
-            now = max(due, self._now, last)
+            now = max(now, due)
+            if now >= until:
+                return  # overdue, but the next forward starts at once
             target = self._policy.idle(self.capacity, now)
             if target is not None:
                 self._set(target, now)
-            elif due <= last:  # it did not use up its deadline: do not spin
+            elif due <= asked:  # it did not use up its deadline: do not spin
                 return
-            last = due
+            asked = max(due, asked)
 
     def _set(self, capacity: int, now: float) -> None:
-        self.hold_until(now)
         grew = capacity > self.capacity
         if grew:
             self.grows += 1

@@ -55,8 +55,13 @@ class Buffer(Protocol):
 
         The tensor has a storage of its own; its content is undefined. The caller has dropped its own tensors of
         this buffer, and shrinks only to `pinned_bytes` or more: what outside views use is never given back.
-        With living views and the size unchanged, the tensor covers the memory that they use.
         Raises torch.OutOfMemoryError, leaving the buffer empty, when the system refuses.
+        """
+
+    def reopen(self) -> torch.Tensor:
+        """A tensor of the present capacity over the present storage. Allocates nothing and changes nothing.
+
+        For a slot that dropped its own tensor to see whether anyone else has one, and somebody has.
         """
 
     def abandon(self) -> None:

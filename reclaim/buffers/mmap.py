@@ -54,44 +54,49 @@ class MmapBuffer:
     @property
     def reserved_bytes(self) -> int:
         """Resident bytes of the mapping, as the kernel counts them, and of abandoned ones still in use."""
-        if self._mapping is None:
-            return self.stale_bytes
-        return resident_bytes(self._mapping, self._exposed_bytes) + self.stale_bytes
+        mapping = self._mapping  # once: another thread may be reading while the owner moves
+        return self.stale_bytes + (0 if mapping is None else resident_bytes(mapping, self._exposed_bytes))
 
     @property
     def pinned_bytes(self) -> int:
         """See `Buffer.pinned_bytes`."""
-        self._generations = _living(self._generations)
-        return max((size for _, size in self._generations), default=0)
+        return max((size for _, size in _living(self._generations)), default=0)
 
     @property
     def stale_bytes(self) -> int:
         """See `Buffer.stale_bytes`; counts what the views cover, resident or not."""
-        self._abandoned = _living(self._abandoned)
-        return sum(size for _, size in self._abandoned)
+        return sum(size for _, size in _living(self._abandoned))
 
     def resize(self, nbytes: int) -> torch.Tensor:
         """See `Buffer.resize`."""
         self.capacity_bytes = 0
         if nbytes == 0:
             self._give_back(0)
-            return torch.empty(0, dtype=torch.uint8, device=self.device)
+            return self.reopen()
         if self._mapping is None or nbytes > self._mapping_bytes:
             self._move(nbytes)
         self._give_back(nbytes)
-        assert self._mapping is not None
-        view = memoryview(self._mapping)[:nbytes]
-        tensor = torch.frombuffer(view, dtype=torch.uint8)
-        self._generations = [*_living(self._generations), (weakref.ref(view), nbytes)]
         self._exposed_bytes = max(self._exposed_bytes, nbytes)
         self.capacity_bytes = nbytes
-        return tensor
+        return self.reopen()
+
+    def reopen(self) -> torch.Tensor:
+        """See `Buffer.reopen`."""
+        if self.capacity_bytes == 0:
+            return torch.empty(0, dtype=torch.uint8, device=self.device)
+        assert self._mapping is not None
+        view = memoryview(self._mapping)[: self.capacity_bytes]
+        self._generations = [*_living(self._generations), (weakref.ref(view), self.capacity_bytes)]
+        return torch.frombuffer(view, dtype=torch.uint8)
 
     def _give_back(self, nbytes: int) -> None:
         start = round_up(nbytes, self.granule_bytes)
         if self._mapping is not None and start < self._exposed_bytes:
             length = round_up(self._exposed_bytes, self.granule_bytes) - start
-            self._mapping.madvise(mmap.MADV_DONTNEED, start, length)
+            try:
+                self._mapping.madvise(mmap.MADV_DONTNEED, start, length)
+            except OSError:
+                return  # locked pages (mlockall) stay, and reserved_bytes goes on counting them
             self._exposed_bytes = start
 
     def abandon(self) -> None:
@@ -110,14 +115,14 @@ class MmapBuffer:
         """A new mapping of at least `nbytes`; the old one goes as soon as no outside view needs it."""
         self.abandon()
         nbytes = round_up(nbytes, self.granule_bytes)
-        reason: Exception | None = None
+        reason = ""  # as text: an exception kept here would keep this frame, and the buffer, alive
         for size in (max(nbytes, self._max_bytes), nbytes):
             try:
                 self._mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
                 self._mapping_bytes = size
                 return
             except (OSError, OverflowError) as error:
-                reason = error
+                reason = str(error)
         raise torch.OutOfMemoryError(f"the system refuses a mapping of {format_bytes(nbytes)} ({reason})")
 
 

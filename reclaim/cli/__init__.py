@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name not in ("typer", "rich"):
             raise
         return _complain("the command needs typer and rich: pip install 'reclaim[cli]'")
-    from reclaim.errors import PolicySpecError, TraceExistsError, TraceFormatError
+    from reclaim.errors import InputError, TraceExistsError
     from reclaim.traces import TraceWarning
 
     def show_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _complain(f"{error.format_message()} (see --help)")
         except Abort:
             return _INTERRUPTED
-        except (TraceFormatError, TraceExistsError, PolicySpecError) as error:
+        except (InputError, TraceExistsError) as error:
             return _complain(str(error))
         except BrokenPipeError:  # `reclaim policies | head`: nobody reads on, and that is no error
             sys.stderr.close()

@@ -47,7 +47,12 @@ PolicyOption = Annotated[
 ]
 CostOption = Annotated[
     Path | None,
-    typer.Option("--cost", help="JSON file with total_bytes, grow_s, shrink_s and s_per_byte; else RECLAIM_COST."),
+    typer.Option(
+        "--cost",
+        envvar="RECLAIM_COST",
+        metavar="FILE",
+        help="JSON file with total_bytes, grow_s, shrink_s and s_per_byte.",
+    ),
 ]
 FloorOption = Annotated[
     int | None,

@@ -41,7 +41,7 @@ def compare(
     for number, name in enumerate(traces):
         trace = load_trace(name)
         prices, price_source = choose_cost(trace, cost)
-        floor_bytes, floor_source = choose_floor(trace) if floor is None else (floor, "as given")
+        floor_bytes, floor_source = choose_floor(trace, floor)
         comparison = run(trace, policy or names(), cost=prices, floor_bytes=floor_bytes)
         if json:
             documents.append(comparison.to_dict(name))

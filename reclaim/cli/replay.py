@@ -31,7 +31,7 @@ def replay(
     for name in traces:
         trace = load_trace(name)
         prices, price_source = choose_cost(trace, cost)
-        floor_bytes, floor_source = choose_floor(trace) if floor is None else (floor, "as given")
+        floor_bytes, floor_source = choose_floor(trace, floor)
         for spec in policy:
             result = run(trace, spec, cost=prices, floor_bytes=floor_bytes)
             documents.append(
@@ -43,13 +43,7 @@ def replay(
                     "floor_source": floor_source,
                     "cost": describe_cost(prices),
                     "cost_source": price_source,
-                    "cost_s": result.cost_s,
-                    "hold_byte_s": result.hold_byte_s,
-                    "mean_bytes": result.mean_bytes,
-                    "peak_bytes": result.peak_bytes,
-                    "stall_s": result.stall_s,
-                    "grows": result.grows,
-                    "shrinks": result.shrinks,
+                    **result.figures(),
                 }
             )
     if json:

@@ -127,15 +127,18 @@ class WorkspaceManager:
     def plan(self, *requests: Request) -> WorkspacePlan:
         """Work a request out once, for `get`. Nothing is allocated yet."""
         parts, nbytes = lay_out(requests)
-        plan = WorkspacePlan(parts, nbytes, len(self._slots))
+        plan = WorkspacePlan(parts, nbytes)
         self._plans.add(plan)
         return plan
 
     def get(self, plan: WorkspacePlan) -> tuple[torch.Tensor, ...]:
-        """The views of a plan of this manager; the same objects until the slot is resized. Raises as above."""
+        """The views of a plan of this manager; the same objects until the slot is resized.
+
+        Raises as `get_simultaneous` does, and ValueError for another manager's plan.
+        """
         # The fast path of every layer; the slot is looked up here, without a call, where it is the only one.
         slot = self._first if _selected.get() is _FIRST and self._ubatch_of is None else self.current_slot()
-        views = plan.views[slot.index] or slot.plan_views(plan)
+        views = plan.views.get(slot) or slot.plan_views(plan)
         if plan.required_bytes > slot.required_bytes:
             slot.required_bytes = plan.required_bytes
         return views
@@ -165,10 +168,11 @@ class WorkspaceManager:
 
         Without `force`, raises WorkspaceStateError when views outside still use a slot. With it, those views keep
         their memory and the slot starts anew. Inside a forward it always raises WorkspaceStateError.
+        Slots are released one by one: those before the one that raises stay released.
         """
         for slot in self._slots:
             with between_forwards(slot, "release()"):
-                _release(slot, force)
+                slot.release(force=force)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -191,7 +195,7 @@ class WorkspaceManager:
         return self._slots[ubatch * self._num_lanes + lane]
 
     def stats(self) -> WorkspaceStats:
-        """What every slot holds now."""
+        """What every slot holds now. May be called from any thread; each figure is read by itself."""
         return WorkspaceStats(
             tuple(
                 SlotStats(
@@ -208,15 +212,3 @@ class WorkspaceManager:
                 for slot in self._slots
             )
         )
-
-
-def _release(slot: Slot, force: bool) -> None:
-    target = 0 if force else min(slot.floor_bytes, slot.capacity_bytes)
-    if slot.capacity_bytes <= target or slot.reallocate(target):
-        return
-    if not force:
-        raise WorkspaceStateError(
-            f"views outside still use {slot.stale_bytes} bytes of slot (ubatch {slot.ubatch}, lane {slot.lane}): "
-            f"drop them, or release(force=True)"
-        )
-    slot.abandon()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import torch
 
 from reclaim.runtime.layout import Part
+
+if TYPE_CHECKING:
+    from reclaim.runtime.slot import Slot
 
 __all__ = ["PlanRegister", "WorkspacePlan"]
 
@@ -22,10 +26,10 @@ class WorkspacePlan:
 
     __slots__ = ("__weakref__", "parts", "required_bytes", "views")
 
-    def __init__(self, parts: tuple[Part, ...], required_bytes: int, slots: int) -> None:
+    def __init__(self, parts: tuple[Part, ...], required_bytes: int) -> None:
         self.parts = parts
         self.required_bytes = required_bytes
-        self.views: list[tuple[torch.Tensor, ...] | None] = [None] * slots  # by slot; None: to be cut
+        self.views: dict[Slot, tuple[torch.Tensor, ...]] = {}  # of the slots that it was got from
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{part.dtype}{list(part.shape)}" for part in self.parts)
@@ -44,8 +48,11 @@ class PlanRegister:
         with self._lock:
             self._plans.add(plan)
 
-    def drop_views(self, slot: int) -> None:
+    def __contains__(self, plan: WorkspacePlan) -> bool:
+        return plan in self._plans
+
+    def drop_views(self, slot: Slot) -> None:
         """Forget every plan's views of one slot."""
         with self._lock:
             for plan in self._plans:
-                plan.views[slot] = None
+                plan.views.pop(slot, None)

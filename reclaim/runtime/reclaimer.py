@@ -8,7 +8,6 @@ from time import monotonic
 from types import TracebackType
 
 from reclaim.analysis.costs import choose_cost
-from reclaim.errors import WorkspaceStateError
 from reclaim.policy import CostModel, ShrinkPolicy
 from reclaim.policy.granule import GranulePolicy, PolicyLike
 from reclaim.runtime.manager import WorkspaceManager
@@ -34,6 +33,7 @@ class EagerWorkspaceReclaimer:
     A forward passes through, unmeasured by the policy, when it is declared or found to belong to a graph, or is a
     dummy. When the stream changes, the slot is switched off until `rearm`; when an undeclared capture took a moving
     scratch's address, for good. An exception in the body goes through unchanged, and that forward does not count.
+    A scratch is served by the reclaimer built over it last; an earlier one passes through from then on.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class EagerWorkspaceReclaimer:
         )
         self._first = self._slots[0]
         self._only = self._first if len(self._slots) == 1 else None
-        self._spec = policy if isinstance(policy, str) else self._first.stats().policy
+        self._spec = policy if isinstance(policy, str) else self._first.policy_name
         self._total_bytes = cost.total_bytes
         self._describe()
 
@@ -94,21 +94,22 @@ class EagerWorkspaceReclaimer:
 
     def begin(self, *, graph: bool = False, dummy: bool = False, multi_stream: bool = False) -> None:
         """Begin a forward where a `with` block does not fit. Every `begin` needs its `end`."""
-        self._current().enter(graph, dummy, multi_stream)
+        self._current().begin(graph, dummy, multi_stream)
 
     def end(self, *, failed: bool = False) -> None:
         """End the forward that `begin` began; `failed`: it broke off and does not count.
 
-        Raises WorkspaceStateError without a forward.
+        Raises WorkspaceStateError when none was begun.
         """
-        slot = self._current()
-        if slot.scratch.turn:
-            raise WorkspaceStateError("end() without begin(): no forward is active on this slot")
-        slot.exit(failed)
+        self._current().end(failed)
 
     @contextmanager
     def warmup(self) -> Iterator[None]:
-        """Forwards inside pass through; afterwards the floor of each slot is what it holds then, if that is more."""
+        """Forwards inside pass through; afterwards the floor of each slot is what it holds then, if that is more.
+
+        Nothing is recorded inside. A recording that began before keeps the floor of its header: warm up first.
+        Raises WorkspaceStateError inside a forward.
+        """
         for slot in self._slots:
             slot.warm_up(True)
         try:
@@ -121,7 +122,8 @@ class EagerWorkspaceReclaimer:
     def poll(self, now: float | None = None) -> float:
         """Let policies act while no forward runs. Call it from the engine's idle loop, on the engine's thread.
 
-        now: seconds of `time.monotonic`, the default. Returns when the next call could matter; infinity if never.
+        now: seconds of `time.monotonic`, the default. Returns when the next call could matter; infinity if never,
+        `now` while a forward runs.
         """
         now = monotonic() if now is None else now
         return min(slot.poll(now) for slot in self._slots)
@@ -129,7 +131,8 @@ class EagerWorkspaceReclaimer:
     def rearm(self) -> None:
         """Switch reclaiming on again after a stream change or an error; waits for the device.
 
-        Raises WorkspaceStateError when a captured graph holds a moving scratch's address, or inside a forward.
+        Raises WorkspaceStateError inside a forward, when a captured graph holds a moving scratch's address, or when
+        another reclaimer was built over the scratch.
         """
         for slot in self._slots:
             slot.rearm()
@@ -141,7 +144,7 @@ class EagerWorkspaceReclaimer:
 
     @property
     def disabled_reason(self) -> str | None:
-        """Why the first disabled slot is off: "stream", "capture" or "error"; None when all reclaim."""
+        """Why the first disabled slot is off: stream, capture, error or replaced; None when all reclaim."""
         return next((slot.disabled_reason for slot in self._slots if slot.disabled_reason), None)
 
     @property

@@ -51,16 +51,16 @@ class Scratch(Protocol):
         """How often it grew since it was made, every step of a climb counted."""
 
     @property
+    def returned_bytes(self) -> int:
+        """Bytes that went back to the system in its shrinks since it was made, as the system counts them."""
+
+    @property
     def grow_seconds(self) -> float:
         """Time spent growing since it was made."""
 
     @property
     def reclaimable(self) -> bool:
         """Whether its owner allows it to shrink now."""
-
-    @property
-    def always_reclaimable(self) -> bool:
-        """Whether `reclaimable` is a constant True and need not be asked in every forward."""
 
     @property
     def address_stable(self) -> bool:
@@ -71,10 +71,11 @@ class Scratch(Protocol):
         """Whether a ceiling stands: it may not grow beyond its capacity at the lock."""
 
     @property
-    def counts_only(self) -> bool:
-        """Whether `begin_forward` does no more than set required_bytes to 0 and grew to False.
+    def managed(self) -> bool:
+        """Whether demand is only counted here, and `reclaimable` is always True.
 
-        Then it is harmless in a forward that passes through, and the reclaimer may set the two itself.
+        Then `begin_forward` sets required_bytes to 0 and grew to False and does no more, which is harmless in a
+        forward that passes through, and the reclaimer may set the two itself.
         """
 
     @property
@@ -85,10 +86,13 @@ class Scratch(Protocol):
         puts it back with `turn.append(None)`. Nothing may resize the scratch without it.
         """
 
-    def bind(self, floor_bytes: int, grow_target: Callable[[int, int, float], int] | None) -> int:
-        """Let every growth go to at least `floor_bytes`, and to grow_target(required, capacity, now) where given.
+    def bind(
+        self, floor_bytes: int, grow_target: Callable[[int, int, float], int], replaced: Callable[[], None]
+    ) -> int:
+        """Serve a reclaimer: every growth goes to at least `floor_bytes`, and to grow_target(required, capacity, now).
 
-        Called by the reclaimer. Returns the floor as this scratch holds it, rounded up to its alignment.
+        A scratch serves one reclaimer, the last one built over it; the one before hears it through its `replaced`.
+        Returns the floor as this scratch holds it, rounded up to its alignment.
         """
 
     def begin_forward(self) -> None:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 import torch
 
 from reclaim.buffers import Buffer
-from reclaim.errors import WorkspaceLockedError
+from reclaim.errors import WorkspaceLockedError, WorkspaceStateError
 from reclaim.runtime.errors import WorkspaceOutOfMemoryError
 from reclaim.runtime.layout import ALIGNMENT, Part
 from reclaim.runtime.plan import PlanRegister, WorkspacePlan
@@ -24,9 +24,8 @@ _NOTHING = torch.empty(0, dtype=torch.uint8, device="cpu")
 class Slot:
     """A `Scratch` that a `WorkspaceManager` owns. Only the manager and the reclaimer call its methods."""
 
-    counts_only = True
+    managed = True
     reclaimable = True
-    always_reclaimable = True
 
     __slots__ = (
         "_alloc_context",
@@ -36,6 +35,7 @@ class Slot:
         "_floor_bytes",
         "_grow_target",
         "_plans",
+        "_replaced",
         "_tensor",
         "capacity_bytes",
         "generation",
@@ -45,6 +45,7 @@ class Slot:
         "lane",
         "reallocations",
         "required_bytes",
+        "returned_bytes",
         "turn",
         "ubatch",
     )
@@ -66,6 +67,7 @@ class Slot:
         self.required_bytes = 0
         self.generation = 0
         self.reallocations = 0
+        self.returned_bytes = 0
         self.grow_seconds = 0.0
         self.grew = False
         self._buffer = buffer
@@ -74,6 +76,7 @@ class Slot:
         self._ceiling_bytes: int | None = None
         self._floor_bytes = 0
         self._grow_target: Callable[[int, int, float], int] | None = None
+        self._replaced: Callable[[], None] | None = None
         self._blocked_bytes = 0  # what views outside kept from going back at the last shrink
         self._tensor = self._allocate(0)
 
@@ -86,11 +89,6 @@ class Slot:
     def buffer_name(self) -> str:
         """The kind of buffer behind it."""
         return self._buffer.name
-
-    @property
-    def floor_bytes(self) -> int:
-        """What every growth goes to at least, and a plain release keeps."""
-        return self._floor_bytes
 
     @property
     def granule_bytes(self) -> int:
@@ -125,10 +123,15 @@ class Slot:
         """Let it grow again."""
         self._ceiling_bytes = None
 
-    def bind(self, floor_bytes: int, grow_target: Callable[[int, int, float], int] | None) -> int:
+    def bind(
+        self, floor_bytes: int, grow_target: Callable[[int, int, float], int], replaced: Callable[[], None]
+    ) -> int:
         """See `Scratch`."""
+        if self._replaced is not None and self._replaced != replaced:
+            self._replaced()
         self._floor_bytes = round_up(floor_bytes, ALIGNMENT)
         self._grow_target = grow_target
+        self._replaced = replaced
         return self._floor_bytes
 
     def begin_forward(self) -> None:
@@ -153,9 +156,11 @@ class Slot:
         return _views(self._tensor, parts)
 
     def plan_views(self, plan: WorkspacePlan) -> tuple[torch.Tensor, ...]:
-        """Cut and keep the views of a plan."""
+        """Cut and keep the views of a plan. Raises ValueError when it is another manager's."""
+        if plan not in self._plans:
+            raise ValueError(f"{plan} belongs to another workspace: plan it on this one")
         views = tuple(self.cut(plan.parts, plan.required_bytes))
-        plan.views[self.index] = views
+        plan.views[self] = views
         return views
 
     def reallocate(self, nbytes: int) -> bool:
@@ -163,12 +168,28 @@ class Slot:
         self._drop_views()
         pinned = self._buffer.pinned_bytes
         if pinned > nbytes:
-            self._tensor = self._allocate(self.capacity_bytes)
+            self._tensor = self._buffer.reopen()
             self._blocked_bytes = pinned - nbytes
             return False
-        self._blocked_bytes = 0
+        before = self._buffer.reserved_bytes
         self._replace(nbytes)
+        self.returned_bytes += max(0, before - self._buffer.reserved_bytes)
         return True
+
+    def release(self, *, force: bool) -> None:
+        """Shrink to the floor, or with `force` to nothing, whoever has views.
+
+        Without `force`, raises WorkspaceStateError when views outside still use what would go.
+        """
+        target = 0 if force else self._floor_bytes
+        if self.capacity_bytes <= target or self.reallocate(target):
+            return
+        if not force:
+            raise WorkspaceStateError(
+                f"views outside still use {self.stale_bytes} bytes of slot (ubatch {self.ubatch}, lane {self.lane}): "
+                f"drop them, or release(force=True)"
+            )
+        self.abandon()
 
     def abandon(self) -> None:
         """Become empty, also while views outside still use the storage; it goes back with the last of them."""
@@ -181,14 +202,19 @@ class Slot:
     def _grow(self, nbytes: int) -> None:
         if not self.fits(nbytes):
             raise WorkspaceLockedError(self._locked_message(nbytes))
-        target = max(nbytes, self._floor_bytes)
-        if self._grow_target is not None:
-            target = max(target, self._grow_target(nbytes, self.capacity_bytes, time.monotonic()))
-        if self._ceiling_bytes is not None:
-            target = min(target, self._ceiling_bytes)
         started = time.monotonic()
+        least = target = round_up(max(nbytes, self._floor_bytes), ALIGNMENT)
+        if self._grow_target is not None:
+            target = max(least, round_up(self._grow_target(nbytes, self.capacity_bytes, started), ALIGNMENT))
+        if self._ceiling_bytes is not None:
+            least, target = min(least, self._ceiling_bytes), min(target, self._ceiling_bytes)
         self.grew = True
-        self._replace(round_up(target, ALIGNMENT))
+        try:
+            self._replace(target)
+        except WorkspaceOutOfMemoryError:
+            if target == least:
+                raise
+            self._replace(least)  # growing ahead was the policy's wish, not the layer's need
         self.reallocations += 1
         self.grow_seconds += time.monotonic() - started
 
@@ -206,13 +232,14 @@ class Slot:
                 f"{format_bytes(nbytes)} on {self.device} and is empty now: {error}"
             ) from error
         self.capacity_bytes = nbytes
+        self._blocked_bytes = 0
 
     def _allocate(self, nbytes: int) -> torch.Tensor:
         with self._alloc_context(), torch.inference_mode(False):
             return self._buffer.resize(nbytes)
 
     def _drop_views(self) -> None:
-        self._plans.drop_views(self.index)
+        self._plans.drop_views(self)
         self._tensor = _NOTHING
 
     def _locked_message(self, nbytes: int) -> str:

@@ -1,9 +1,12 @@
-"""One scratch under one policy: the guards before a forward, and the decision after it."""
+"""One scratch under one policy: the guards before a forward, and the decision after it.
+
+Nothing of ours may break a user's forward. Every call into a policy, a recorder or an owner's flag that happens in
+one is therefore guarded: a fault is logged, reclaiming of the slot is switched off, and the forward goes on.
+"""
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable
 from math import inf
@@ -16,7 +19,7 @@ from reclaim.runtime.errors import WorkspaceOutOfMemoryError
 from reclaim.runtime.scratch import Scratch, between_forwards
 from reclaim.runtime.stats import SlotReclaimStats
 from reclaim.runtime.streams import StreamWatch
-from reclaim.traces import TraceRecorder
+from reclaim.traces import TraceRecorder, events
 from reclaim.units import format_bytes
 
 __all__ = ["SlotReclaimer"]
@@ -26,9 +29,11 @@ logger = logging.getLogger("reclaim")
 _SAMPLE_S = 0.1  # reserved bytes are sampled at resizes, and else at most so often
 _PINNED_BEFORE_WARNING = 3
 
+# Why reclaiming is off.
 _CAPTURE = "capture"
-_STREAM = "stream"
 _ERROR = "error"
+_REPLACED = "replaced"
+_STREAM = "stream"
 
 
 class SlotReclaimer:
@@ -48,6 +53,7 @@ class SlotReclaimer:
         """`make_policy`: (floor_bytes, granule_bytes) -> a fresh policy."""
         self.scratch = scratch
         self.disabled_reason: str | None = None
+        self._begun = False
         self._warming_up = False
         self._make_policy = make_policy
         self._recorder = recorder
@@ -55,40 +61,41 @@ class SlotReclaimer:
         self._streams = None if scratch.device.type == "cpu" else StreamWatch(scratch.device)
         if self._streams is not None and not self._streams.sees_capture:
             logger.warning("graph capture cannot be told on %s with this torch: declare graph forwards", scratch.device)
-        self._holder: int | None = None  # thread of the active forward, where known
         self._passing: str | None = None
         self._started = 0.0
         self._sample_due = 0.0
-        self._reserved_after: int | None = None  # as measured by a shrink just now
         self._rearmed = False
         self._pinned_in_a_row = 0
         self._observed = self._aborted = 0
         self._grows = self._shrinks = self._failed = 0
-        self._returned_bytes = self._claimed_bytes = 0
+        self._claimed_bytes = 0
+        self._returned_before = scratch.returned_bytes
         self._peak_capacity = scratch.capacity_bytes
         self._peak_demand = 0
         self._shrink_seconds = 0.0
         self._grow_seconds = scratch.grow_seconds  # of the scratch, as of the last growth seen
         self._passed: Counter[str] = Counter()
         self._skipped: Counter[str] = Counter()
-        self.set_floor(floor_bytes)
-
-    def set_floor(self, floor_bytes: int) -> None:
-        """Start again with a new floor and a fresh policy."""
-        floor = self.scratch.bind(floor_bytes, None)
-        self._policy = self._make_policy(floor, self.scratch.granule_bytes)
-        self.scratch.bind(floor, self._policy.grow_target)
-        self._choose_path()
+        self._set_floor(floor_bytes)
 
     def warm_up(self, on: bool) -> None:
-        """Let forwards pass through from now on; or no longer, with what the scratch then holds as the floor."""
-        self._warming_up = on
-        self.set_floor(self.floor_bytes if on else max(self.floor_bytes, self.scratch.capacity_bytes))
+        """Let forwards pass through from now on; or no longer, with what the scratch then holds as the floor.
+
+        Raises WorkspaceStateError inside a forward.
+        """
+        with between_forwards(self.scratch, "warmup()"):
+            self._warming_up = on
+            self._set_floor(self.floor_bytes if on else max(self.floor_bytes, self.scratch.capacity_bytes))
 
     @property
     def floor_bytes(self) -> int:
         """Never shrunk below."""
         return self._policy.floor_bytes
+
+    @property
+    def policy_name(self) -> str:
+        """What the policy calls itself."""
+        return self._policy.policy.name
 
     def __enter__(self) -> None:
         if self._watchful:
@@ -98,7 +105,7 @@ class SlotReclaimer:
         try:
             self._turn.pop()
         except IndexError:
-            raise self._overlapping() from None
+            raise _overlapping() from None
         scratch = self.scratch
         scratch.required_bytes = 0
         scratch.grew = False
@@ -127,26 +134,41 @@ class SlotReclaimer:
         finally:
             self._turn.append(None)
 
+    def begin(self, graph: bool, dummy: bool, multi_stream: bool) -> None:
+        """`enter`, for a forward that `end` will end."""
+        self.enter(graph, dummy, multi_stream)
+        self._begun = True
+
+    def end(self, failed: bool) -> None:
+        """`exit`, for a forward that `begin` began. Raises WorkspaceStateError when none was."""
+        if not self._begun:
+            raise WorkspaceStateError("end() without begin(): no forward of this slot was begun so")
+        self._begun = False
+        self.exit(failed)
+
     def enter(self, graph: bool = False, dummy: bool = False, multi_stream: bool = False) -> None:
         """Begin a forward. Raises OverlappingForwardError when one is active, before anything else."""
         try:
             self._turn.pop()
         except IndexError:
-            raise self._overlapping() from None
+            raise _overlapping() from None
         try:
-            self._holder = threading.get_ident()
             self._started = monotonic()
-            if self.scratch.counts_only:
-                self.scratch.begin_forward()
+            scratch = self.scratch
+            if scratch.managed:
+                scratch.begin_forward()
             self._passing = self._guard(graph, dummy, multi_stream)
-            if self._passing is None and not self.scratch.counts_only:
-                self.scratch.begin_forward()
-        except BaseException:
+            if self._passing is None and not scratch.managed:
+                scratch.begin_forward()
+        except Exception:
+            self._give_up()
+            self._passing = events.disabled(_ERROR)
+        except BaseException:  # Ctrl-C: the body will not run
             self._turn.append(None)
             raise
 
     def exit(self, failed: bool) -> None:
-        """End the forward. Never raises for a fault of ours: the slot is disabled instead, and says so."""
+        """End the forward. Never raises for a fault of ours."""
         try:
             ended = monotonic()
             scratch = self.scratch
@@ -157,15 +179,16 @@ class SlotReclaimer:
             if grew:
                 self._grows += 1
                 self._sample_due = 0.0
-                seconds, self._grow_seconds = scratch.grow_seconds - self._grow_seconds, scratch.grow_seconds
-                self._policy.policy.resized(grew=True, seconds=seconds, new_bytes=capacity)
             event = self._conclude(failed, demand, capacity, grew, ended)
             if self._rearmed:
                 self._rearmed = False
                 self._choose_path()
-                event = _join("rearmed", event)
+                event = events.join(events.REARMED, event)
             if self._recorder is not None and not self._warming_up:
-                self._record(ended, demand, capacity, _join("grew", event) if grew else event)
+                self._record(ended, demand, capacity, events.join(events.GREW, event) if grew else event)
+            if grew and self.disabled_reason is None:
+                seconds, self._grow_seconds = scratch.grow_seconds - self._grow_seconds, scratch.grow_seconds
+                self._policy.policy.resized(grew=True, seconds=seconds, new_bytes=capacity)
         except Exception:
             self._give_up()
         finally:
@@ -173,11 +196,15 @@ class SlotReclaimer:
             self._turn.append(None)
 
     def poll(self, now: float) -> float:
-        """Let the policy act between forwards; when it wants to be asked next."""
+        """Let the policy act between forwards; when it wants to be asked next, infinity if never.
+
+        Inside a forward it does nothing and answers `now`. On an accelerator it must be called on the stream of the
+        forwards, and it is a change of stream otherwise.
+        """
         try:
             self._turn.pop()
         except IndexError:
-            return inf
+            return now
         try:
             if self._guard(False, False, False) is not None or self.scratch.capacity_bytes < self.floor_bytes:
                 return inf
@@ -186,35 +213,23 @@ class SlotReclaimer:
                 if target is not None:
                     self._shrink(target)
             return self._policy.deadline()
+        except Exception:
+            self._give_up()
+            return inf
         finally:
             self._turn.append(None)
-
-    def _choose_path(self) -> None:
-        """Whether forwards have flags or streams to look at, and whether somebody wants to know the time."""
-        self._watchful = (
-            self._streams is not None
-            or self.disabled_reason is not None
-            or self._warming_up
-            or self._rearmed
-            or not (self.scratch.counts_only and self.scratch.always_reclaimable)
-        )
-        self._timed = self._recorder is not None or self._policy.policy.uses_time
-
-    def _overlapping(self) -> OverlappingForwardError:
-        holder = "" if self._holder is None else f" (entered by thread {self._holder})"
-        return OverlappingForwardError(
-            f"a forward is already active on this scratch{holder}: end it first, or give concurrent forwards "
-            f"slots of their own"
-        )
 
     def rearm(self) -> None:
         """Reclaim again after a stream change or an error; waits for the device first.
 
-        Raises WorkspaceStateError when a captured graph holds the scratch's address, or inside a forward.
+        Raises WorkspaceStateError inside a forward, when a captured graph holds the scratch's address, or when another
+        reclaimer serves the scratch.
         """
         with between_forwards(self.scratch, "rearm()"):
             if self.disabled_reason == _CAPTURE:
                 raise WorkspaceStateError("a captured graph holds this scratch's address: it can never move again")
+            if self.disabled_reason == _REPLACED:
+                raise WorkspaceStateError("another reclaimer was built over this scratch: use that one")
             if self._streams is not None:
                 self._streams.forget()
             self._policy.policy.reset()
@@ -228,10 +243,10 @@ class SlotReclaimer:
         return SlotReclaimStats(
             enabled=self.disabled_reason is None,
             disabled_reason=self.disabled_reason,
-            policy=self._policy.policy.name,
+            policy=self.policy_name,
             floor_bytes=self.floor_bytes,
             capacity_bytes=scratch.capacity_bytes,
-            peak_capacity_bytes=self._peak_capacity,
+            peak_capacity_bytes=max(self._peak_capacity, scratch.capacity_bytes),
             reserved_bytes=scratch.reserved_bytes,
             stale_bytes=scratch.stale_bytes,
             peak_demand_bytes=self._peak_demand,
@@ -242,7 +257,7 @@ class SlotReclaimer:
             reallocations=scratch.reallocations,
             shrinks=self._shrinks,
             failed=self._failed,
-            returned_bytes=self._returned_bytes,
+            returned_bytes=scratch.returned_bytes - self._returned_before,
             claimed_bytes=self._claimed_bytes,
             grow_seconds=scratch.grow_seconds,
             shrink_seconds=self._shrink_seconds,
@@ -251,43 +266,63 @@ class SlotReclaimer:
             skipped=dict(self._skipped),
         )
 
+    def _set_floor(self, floor_bytes: int) -> None:
+        """Start again with a new floor and a fresh policy."""
+        floor = self.scratch.bind(floor_bytes, self._grow_target, self._be_replaced)
+        self._policy = self._make_policy(floor, self.scratch.granule_bytes)
+        self._choose_path()
+
+    def _choose_path(self) -> None:
+        """Whether forwards have flags or streams to look at, and whether somebody wants to know the time."""
+        self._watchful = (
+            self._streams is not None
+            or self.disabled_reason is not None
+            or self._warming_up
+            or self._rearmed
+            or not self.scratch.managed
+        )
+        self._timed = self._recorder is not None or self._policy.policy.uses_time
+
     def _guard(self, graph: bool, dummy: bool, multi_stream: bool) -> str | None:
         """Why this forward passes through, as an event, or None."""
         if graph:
-            return "pass:graph"
+            return events.passed("graph")
         if dummy:
-            return "pass:dummy"
+            return events.passed("dummy")
         if self._warming_up:
-            return "pass:warmup"
+            return events.passed("warmup")
         if self._streams is not None and self._streams.capturing():
-            return "pass:capture"
-        if self.disabled_reason is None and self.scratch.reclaimable:
-            if multi_stream:
-                self._disable(_STREAM, "the engine runs this forward on several streams")
-            elif self._streams is not None and self._streams.changed():
-                self._disable(_STREAM, "a forward runs on another stream than the first one; rearm() to go on with it")
-            else:
-                return None
-        self._policy.policy.reset()
-        return "pass:unreclaimable" if self.disabled_reason is None else f"disabled:{self.disabled_reason}"
+            return events.passed("capture")
+        if self.disabled_reason is not None:
+            return events.disabled(self.disabled_reason)
+        if not self.scratch.reclaimable:
+            self._policy.policy.reset()
+            return events.passed("unreclaimable")
+        if multi_stream:
+            self._disable(_STREAM, "the engine runs this forward on several streams")
+        elif self._streams is not None and self._streams.changed():
+            self._disable(_STREAM, "a forward runs on another stream than the first one; rearm() to go on with it")
+        return None if self.disabled_reason is None else events.disabled(self.disabled_reason)
 
     def _conclude(self, failed: bool, demand: int, capacity: int, grew: bool, ended: float) -> str | None:
         """What came of the forward, as an event."""
         passing = self._passing
+        if passing is None and self.disabled_reason is not None:  # by a fault inside the forward
+            passing = events.disabled(self.disabled_reason)
         if passing is not None:
             self._passed[passing.removeprefix("pass:")] += 1
-            handed_out = demand > 0 or not self.scratch.counts_only
-            if passing == "pass:capture" and handed_out and not self.scratch.address_stable:
+            handed_out = demand > 0 or not self.scratch.managed
+            if passing == events.passed("capture") and handed_out and not self.scratch.address_stable:
                 self._disable(_CAPTURE, "a graph was captured that holds this scratch's address")
             return passing
         if failed or demand > capacity:  # the latter when a layer went on after a growth that failed
             self._aborted += 1
             self._policy.policy.reset()
-            return "aborted"
+            return events.ABORTED
         if not self.scratch.reclaimable:
             self._passed["unreclaimable"] += 1
             self._policy.policy.reset()
-            return "pass:unreclaimable"
+            return events.passed("unreclaimable")
         self._observed += 1
         target = self._policy.finish_forward(demand, capacity, grew, self._started, ended)
         return None if target is None else self._shrink(target)
@@ -296,8 +331,9 @@ class SlotReclaimer:
         scratch = self.scratch
         if scratch.locked and not scratch.address_stable:
             self._skipped["locked"] += 1
-            return "skipped:locked"
-        capacity, before = scratch.capacity_bytes, scratch.reserved_bytes
+            return events.skipped("locked")
+        capacity = scratch.capacity_bytes
+        self._peak_capacity = max(self._peak_capacity, capacity)
         started = monotonic()
         try:
             done = scratch.reallocate(target)
@@ -305,19 +341,17 @@ class SlotReclaimer:
             logger.warning("a shrink to %s failed: %s", format_bytes(target), error)
             self._failed += 1
             self._policy.policy.reset()
-            return "skipped:out-of-memory"
-        seconds = monotonic() - started
+            return events.skipped("out-of-memory")
         if not done:
             return self._skip_pinned()
-        after = self._reserved_after = scratch.reserved_bytes
+        seconds = monotonic() - started
         self._sample_due = 0.0
         self._pinned_in_a_row = 0
         self._shrinks += 1
         self._shrink_seconds += seconds
         self._claimed_bytes += capacity - target
-        self._returned_bytes += max(0, before - after)
         self._policy.policy.resized(grew=False, seconds=seconds, new_bytes=target)
-        return "shrank"
+        return events.SHRANK
 
     def _skip_pinned(self) -> str:
         self._skipped["pinned"] += 1
@@ -328,22 +362,39 @@ class SlotReclaimer:
                 _PINNED_BEFORE_WARNING,
                 format_bytes(self.scratch.stale_bytes),
             )
-        return "skipped:pinned"
+        return events.skipped("pinned")
 
     def _record(self, ended: float, demand: int, capacity: int, event: str | None) -> None:
         assert self._recorder is not None
-        reserved = None
-        if ended >= self._sample_due:
-            reserved = self._reserved_after if self._reserved_after is not None else self.scratch.reserved_bytes
-            self._reserved_after = None
-            self._sample_due = ended + _SAMPLE_S
         try:
+            reserved = None
+            if ended >= self._sample_due:
+                reserved = self.scratch.reserved_bytes
+                self._sample_due = ended + _SAMPLE_S
             started = self._started
             self._recorder.append(started, ended - started, demand, capacity, reserved, event)
-        except (OSError, ValueError, WorkspaceStateError) as error:
+        except Exception as error:
             logger.warning("recording stopped: %s", error)
             self._recorder = None
             self._choose_path()
+
+    def _grow_target(self, required: int, capacity: int, now: float) -> int:
+        """Called by the scratch when a layer's request makes it grow."""
+        if self.disabled_reason is None:
+            try:
+                return self._policy.grow_target(required, capacity, now)
+            except Exception:
+                self._give_up()
+        return required
+
+    def _be_replaced(self) -> None:
+        logger.info("another reclaimer was built over this scratch; the one before passes through from now on")
+        self.disabled_reason = _REPLACED
+        self._choose_path()
+
+    def _give_up(self) -> None:
+        logger.exception("the reclaimer met an error and switches itself off")
+        self._disable(_ERROR, "see the error above; rearm() tries again")
 
     def _disable(self, reason: str, why: str) -> None:
         if self.disabled_reason is None:
@@ -351,10 +402,8 @@ class SlotReclaimer:
         self.disabled_reason = reason
         self._choose_path()
 
-    def _give_up(self) -> None:
-        logger.exception("the reclaimer failed after a forward and switches itself off")
-        self._disable(_ERROR, "an internal error, logged above")
 
-
-def _join(first: str, second: str | None) -> str:
-    return first if second is None else f"{first},{second}"
+def _overlapping() -> OverlappingForwardError:
+    return OverlappingForwardError(
+        "a forward is already active on this scratch: end it first, or give concurrent forwards slots of their own"
+    )

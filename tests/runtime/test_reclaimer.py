@@ -243,6 +243,14 @@ class TestOverlap:
         with first.forward(), pytest.raises(OverlappingForwardError), second.forward():
             pass
 
+    def test_an_end_without_its_begin_does_not_let_a_second_forward_in(self, workspace):
+        reclaimer = EagerWorkspaceReclaimer(workspace)
+        with reclaimer.forward():
+            with pytest.raises(WorkspaceStateError, match="without begin"):
+                reclaimer.end()
+            with pytest.raises(OverlappingForwardError), reclaimer.forward():
+                pass
+
     def test_interleaved_tasks_are_refused_not_mixed_up(self, workspace):
         reclaimer = EagerWorkspaceReclaimer(workspace)
 
@@ -315,14 +323,17 @@ class TestDeclaredForwards:
     def test_all_slots_enter_together_or_not_at_all(self):
         workspace = WorkspaceManager("cpu", num_lanes=2)
         reclaimer = EagerWorkspaceReclaimer(workspace)
-        second_lane = EagerWorkspaceReclaimer(workspace.slots[1])
-        with second_lane.forward(), pytest.raises(OverlappingForwardError), reclaimer.forward(all_slots=True):
+        with use_workspace_lane(1):
+            reclaimer.begin()
+        with pytest.raises(OverlappingForwardError), reclaimer.forward(all_slots=True):
             pass
+        with use_workspace_lane(1):
+            reclaimer.end()
         with reclaimer.forward(all_slots=True), use_workspace_lane(1):
             workspace.get_simultaneous(((KIB,), BYTES))
         first, second = reclaimer.stats().slots
         assert (first.observed, first.aborted, first.grows) == (1, 1, 0)
-        assert (second.observed, second.aborted, second.grows) == (1, 0, 1)
+        assert (second.observed, second.aborted, second.grows) == (2, 0, 1)
 
     def test_slots_shrink_apart(self):
         workspace = WorkspaceManager("cpu", num_lanes=2)
@@ -581,7 +592,7 @@ class TestPolicies:
         assert now + 4 < due < now + 5
         assert workspace.stats().capacity_bytes == MIB
         with reclaimer.forward():
-            assert reclaimer.poll(now + 100) == float("inf")  # not inside a forward
+            assert reclaimer.poll(now + 100) == now + 100  # not inside a forward
         assert workspace.stats().capacity_bytes == MIB
         assert reclaimer.poll(now + 100) == float("inf")
         assert workspace.stats().capacity_bytes == 4 * KIB

@@ -17,13 +17,12 @@ class FakeScratch:
 
     granule_bytes = 1
     reclaimable = True
-    always_reclaimable = True
     address_stable = False
     locked = False
-    counts_only = True
+    managed = True
     stale_bytes = 0
     grow_seconds = 0.0
-    reallocations = 0
+    reallocations = returned_bytes = 0
 
     def __init__(self) -> None:
         self.device = torch.device("cuda", 0)
@@ -35,7 +34,7 @@ class FakeScratch:
     def reserved_bytes(self) -> int:
         return self.capacity_bytes
 
-    def bind(self, floor_bytes, grow_target):
+    def bind(self, floor_bytes, grow_target, replaced):
         return floor_bytes
 
     def begin_forward(self) -> None:
@@ -184,7 +183,7 @@ def test_nothing_shrinks_while_capturing(accelerator, scratch):
 
 
 def test_a_flag_that_turns_unreclaimable_resets_the_window(accelerator, scratch):
-    scratch.always_reclaimable = False
+    scratch.managed = False
     reclaimer = EagerWorkspaceReclaimer(scratch)
     run(reclaimer, scratch, 64 * KIB, KIB, KIB)
     with reclaimer.forward():

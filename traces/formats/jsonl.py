@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import warnings
 import zlib
+from math import isfinite
 from typing import Annotated
 
 import msgspec
@@ -41,7 +43,7 @@ _decoder = msgspec.json.Decoder(ForwardRecord)
 
 def read(path: str | os.PathLike[str]) -> DemandTrace:
     """Read a trace; a torn last line is dropped with a TraceWarning. Raises TraceFormatError, OSError."""
-    lines, torn = _split(_content(path))
+    lines, torn, number = _split(_content(path))
     if not lines:
         raise TraceFormatError(f"{path}: empty file; a trace begins with a header line")
     try:
@@ -51,10 +53,11 @@ def read(path: str | os.PathLike[str]) -> DemandTrace:
     meta = check_header(header, f"{path}:1")
     records = _decode(path, lines[1:])
     if torn:
-        number = len(lines) + 1
         try:
-            records.append(_decoder.decode(torn))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            records += _decode(path, [torn], first=number)
+        except TraceFormatError:
+            if _is_json(torn):  # whole, and wrong all the same
+                raise
             warnings.warn(f"{path}:{number}: dropped a torn last line", TraceWarning, stacklevel=2)
     _check_order(path, records)
     return _assemble(records, meta)
@@ -81,24 +84,25 @@ def _content(path: str | os.PathLike[str]) -> bytes:
         raise TraceFormatError(f"{path}: damaged gzip file ({error})") from None
 
 
-def _split(content: bytes) -> tuple[list[bytes], bytes]:
-    """The whole lines, and what stands after the last line end."""
+def _split(content: bytes) -> tuple[list[bytes], bytes, int]:
+    """The whole lines without empty ones at the end, what stands after the last line end, and its line number."""
     *lines, torn = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if not lines and torn:
         lines, torn = [torn], b""
+    number = len(lines) + 1
     while lines and not lines[-1].strip():
         lines.pop()
-    return lines, torn.strip()
+    return lines, torn.strip(), number
 
 
-def _decode(path: str | os.PathLike[str], lines: list[bytes]) -> list[ForwardRecord]:
+def _decode(path: str | os.PathLike[str], lines: list[bytes], first: int = 2) -> list[ForwardRecord]:
     decode = _decoder.decode
     records: list[ForwardRecord] = []
     for line in lines:
         try:
             records.append(decode(line))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise TraceFormatError(f"{path}:{len(records) + 2}: {_explain(str(error), line)}") from None
+            raise TraceFormatError(f"{path}:{len(records) + first}: {_explain(str(error), line)}") from None
     return records
 
 
@@ -107,7 +111,22 @@ def _explain(message: str, line: bytes) -> str:
     if not line.strip():
         return "empty line"
     match = _FIELD.fullmatch(message)
-    return f"{match[2]}: {match[1]}" if match else message
+    if match:
+        return f"{match[2]}: {match[1]}"
+    # Python's own decoder lets NaN and Infinity through, and so tells which field holds them.
+    fields = json.loads(line) if _is_json(line) else None
+    for field, value in fields.items() if isinstance(fields, dict) else ():
+        if isinstance(value, float) and not isfinite(value):
+            return f"{field}: {value} is not a finite number"
+    return message
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _check_order(path: str | os.PathLike[str], records: list[ForwardRecord]) -> None:

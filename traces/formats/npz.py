@@ -28,9 +28,9 @@ def matches(start: bytes) -> bool:
 def read(path: str | os.PathLike[str]) -> DemandTrace:
     """Read a trace. Raises TraceFormatError, OSError. Nothing in the archive is unpickled."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise TraceFormatError(f"{path}: damaged npz file ({error})") from None
     for name in _REQUIRED:
         if name not in arrays:
@@ -41,6 +41,8 @@ def read(path: str | os.PathLike[str]) -> DemandTrace:
         raise TraceFormatError(f"{path}: header: not JSON ({error})") from None
     meta = check_header(header, f"{path}: header")
     event = arrays.get("event")
+    if event is not None and (event.dtype.kind != "U" or event.ndim != 1):
+        raise TraceFormatError(f"{path}: event must be an array of texts, got {event.dtype} {event.shape}")
     try:
         return DemandTrace(
             time_s=arrays["time_s"],

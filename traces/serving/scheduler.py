@@ -67,7 +67,8 @@ class Scheduler:
 
     Each decoding sequence takes one token of the budget first; then prompts begun earlier go on; then waiting
     requests are admitted in order of arrival. With `chunked` a prompt takes what is left of the budget; otherwise it
-    runs whole, alone if it exceeds the budget. The forward that ends a prompt gives its first output token.
+    runs whole as soon as it fits what is left, and one that exceeds the whole budget runs alone. The forward that
+    ends a prompt gives its first output token.
 
     token_budget: new tokens of one forward at most.
     max_sequences: sequences in flight at most; not above the token budget.
@@ -159,7 +160,8 @@ class _Batch:
             and budget > 0
         ):
             prompt = self._prompts[self._next]
-            if not self._limits.chunked and prompt > budget and chunks:
+            alone = self._decoding == 0 and not chunks
+            if not self._limits.chunked and prompt > budget and not (alone and prompt > self._limits.token_budget):
                 break
             size = min(prompt, budget) if self._limits.chunked else prompt
             chunks.append((self._next, 0, size))

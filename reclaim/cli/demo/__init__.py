@@ -12,6 +12,7 @@ from reclaim.units import format_bytes
 
 if TYPE_CHECKING:
     from reclaim.cli.demo.measure import MeasuredRun
+    from reclaim.cli.demo.model import ModelConfig
     from reclaim.policy import CostModel
 
 __all__ = ["demo"]
@@ -88,14 +89,12 @@ def _median(tokens: list[int]) -> int:
     return sorted(tokens)[len(tokens) // 2]
 
 
-def _run(name: str, policy: str, tokens: list[int], output_dir: Path, config: object) -> MeasuredRun:
+def _run(name: str, policy: str, tokens: list[int], output_dir: Path, config: ModelConfig) -> MeasuredRun:
     from rich.console import Console
     from rich.progress import Progress
 
     from reclaim.cli.demo.measure import run_model
-    from reclaim.cli.demo.model import ModelConfig
 
-    assert isinstance(config, ModelConfig)
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task(policy, total=len(tokens))

@@ -1,0 +1,69 @@
+"""What a recording says of a forward besides its numbers; README.md has the table.
+
+An event is one word, or several joined by commas, the last of which tells how the forward was treated.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ABORTED",
+    "GREW",
+    "REARMED",
+    "SHRANK",
+    "disabled",
+    "forgets",
+    "is_disabled",
+    "join",
+    "passed",
+    "skipped",
+    "unseen",
+]
+
+GREW = "grew"
+SHRANK = "shrank"
+ABORTED = "aborted"
+REARMED = "rearmed"
+
+_DISABLED = "disabled:"
+_UNRECLAIMABLE = "pass:unreclaimable"
+
+
+def passed(reason: str) -> str:
+    """The forward passed through: graph, dummy, capture, warmup or unreclaimable."""
+    return f"pass:{reason}"
+
+
+def skipped(reason: str) -> str:
+    """A shrink was due and not carried out: pinned, locked or out-of-memory."""
+    return f"skipped:{reason}"
+
+
+def disabled(reason: str) -> str:
+    """Reclaiming was off: stream, capture, error or replaced."""
+    return f"{_DISABLED}{reason}"
+
+
+def join(first: str, second: str | None) -> str:
+    """Both events, in this order."""
+    return first if second is None else f"{first},{second}"
+
+
+def unseen(event: str | None) -> bool:
+    """Whether the policy knows nothing of such a forward, and its state stays."""
+    last = _last(event)
+    return last.startswith("pass:") and last != _UNRECLAIMABLE
+
+
+def forgets(event: str | None) -> bool:
+    """Whether the policy was reset by such a forward, and did not observe it."""
+    last = _last(event)
+    return last in (ABORTED, _UNRECLAIMABLE) or last.startswith(_DISABLED)
+
+
+def is_disabled(event: str | None) -> bool:
+    """Whether reclaiming was off in such a forward."""
+    return _last(event).startswith(_DISABLED)
+
+
+def _last(event: str | None) -> str:
+    return event.rpartition(",")[2] if event else ""
