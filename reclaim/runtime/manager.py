@@ -127,9 +127,7 @@ class WorkspaceManager:
     def plan(self, *requests: Request) -> WorkspacePlan:
         """Work a request out once, for `get`. Nothing is allocated yet."""
         parts, nbytes = lay_out(requests)
-        plan = WorkspacePlan(parts, nbytes)
-        self._plans.add(plan)
-        return plan
+        return WorkspacePlan(parts, nbytes, self._plans, len(self._slots))
 
     def get(self, plan: WorkspacePlan) -> tuple[torch.Tensor, ...]:
         """The views of a plan of this manager; the same objects until the slot is resized.
@@ -138,7 +136,9 @@ class WorkspaceManager:
         """
         # The fast path of every layer; the slot is looked up here, without a call, where it is the only one.
         slot = self._first if _selected.get() is _FIRST and self._ubatch_of is None else self.current_slot()
-        views = plan.views.get(slot) or slot.plan_views(plan)
+        if plan.register is not self._plans:
+            raise ValueError(f"{plan} belongs to another workspace: plan it on this one")
+        views = plan.views[slot.index] or slot.plan_views(plan)
         if plan.required_bytes > slot.required_bytes:
             slot.required_bytes = plan.required_bytes
         return views

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import torch
 
 from reclaim.runtime.layout import Part
-
-if TYPE_CHECKING:
-    from reclaim.runtime.slot import Slot
 
 __all__ = ["PlanRegister", "WorkspacePlan"]
 
@@ -24,12 +20,14 @@ class WorkspacePlan:
     cuts new ones.
     """
 
-    __slots__ = ("__weakref__", "parts", "required_bytes", "views")
+    __slots__ = ("__weakref__", "parts", "register", "required_bytes", "views")
 
-    def __init__(self, parts: tuple[Part, ...], required_bytes: int) -> None:
+    def __init__(self, parts: tuple[Part, ...], required_bytes: int, register: PlanRegister, slots: int) -> None:
         self.parts = parts
         self.required_bytes = required_bytes
-        self.views: dict[Slot, tuple[torch.Tensor, ...]] = {}  # of the slots that it was got from
+        self.register = register
+        self.views: list[tuple[torch.Tensor, ...] | None] = [None] * slots  # by slot; None: to be cut
+        register.add(self)
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{part.dtype}{list(part.shape)}" for part in self.parts)
@@ -48,11 +46,8 @@ class PlanRegister:
         with self._lock:
             self._plans.add(plan)
 
-    def __contains__(self, plan: WorkspacePlan) -> bool:
-        return plan in self._plans
-
-    def drop_views(self, slot: Slot) -> None:
-        """Forget every plan's views of one slot."""
+    def drop_views(self, slot: int) -> None:
+        """Forget every plan's views of one slot, given by its index."""
         with self._lock:
             for plan in self._plans:
-                plan.views.pop(slot, None)
+                plan.views[slot] = None

@@ -156,11 +156,9 @@ class Slot:
         return _views(self._tensor, parts)
 
     def plan_views(self, plan: WorkspacePlan) -> tuple[torch.Tensor, ...]:
-        """Cut and keep the views of a plan. Raises ValueError when it is another manager's."""
-        if plan not in self._plans:
-            raise ValueError(f"{plan} belongs to another workspace: plan it on this one")
+        """Cut and keep the views of a plan."""
         views = tuple(self.cut(plan.parts, plan.required_bytes))
-        plan.views[self] = views
+        plan.views[self.index] = views
         return views
 
     def reallocate(self, nbytes: int) -> bool:
@@ -239,7 +237,7 @@ class Slot:
             return self._buffer.resize(nbytes)
 
     def _drop_views(self) -> None:
-        self._plans.drop_views(self)
+        self._plans.drop_views(self.index)
         self._tensor = _NOTHING
 
     def _locked_message(self, nbytes: int) -> str:
