@@ -32,6 +32,14 @@ _NAMES = {
         "WorkspaceStateError",
     ),
     "reclaim.policy": ("CostModel",),
+    "reclaim.runtime.current": (
+        "current_workspace_manager",
+        "init_workspace_manager",
+        "is_workspace_manager_initialized",
+        "lock_workspace",
+        "reset_workspace_manager",
+        "unlock_workspace",
+    ),
     "reclaim.runtime.errors": ("WorkspaceOutOfMemoryError",),
     "reclaim.runtime.manager": (
         "WorkspaceManager",

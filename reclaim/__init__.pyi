@@ -14,6 +14,12 @@ from reclaim.errors import TraceFormatError as TraceFormatError
 from reclaim.errors import WorkspaceLockedError as WorkspaceLockedError
 from reclaim.errors import WorkspaceStateError as WorkspaceStateError
 from reclaim.policy import CostModel as CostModel
+from reclaim.runtime.current import current_workspace_manager as current_workspace_manager
+from reclaim.runtime.current import init_workspace_manager as init_workspace_manager
+from reclaim.runtime.current import is_workspace_manager_initialized as is_workspace_manager_initialized
+from reclaim.runtime.current import lock_workspace as lock_workspace
+from reclaim.runtime.current import reset_workspace_manager as reset_workspace_manager
+from reclaim.runtime.current import unlock_workspace as unlock_workspace
 from reclaim.runtime.errors import WorkspaceOutOfMemoryError as WorkspaceOutOfMemoryError
 from reclaim.runtime.manager import WorkspaceManager as WorkspaceManager
 from reclaim.runtime.manager import use_ubatch as use_ubatch

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from typing import TypeVar
 
 import torch
 
@@ -19,6 +20,9 @@ from reclaim.runtime.stats import SlotStats, WorkspaceStats
 __all__ = ["WorkspaceManager", "use_ubatch", "use_workspace_lane"]
 
 Request = tuple[Iterable[int], torch.dtype]
+T = TypeVar("T")
+
+_RECENT_REQUESTS = 512  # as many distinct requests keep their views; more, and all are forgotten
 
 # (ubatch, lane) of the running code. A thread started inside does not inherit it.
 _FIRST = (0, 0)
@@ -75,6 +79,8 @@ class WorkspaceManager:
         buffer: str = "auto",
         ubatch_of: Callable[[], int] | None = None,
         max_bytes: int | None = None,
+        on_pressure: Callable[[int], object] | None = None,
+        persistent_in_context: bool = False,
     ) -> None:
         """Set up the slots; nothing is allocated before the first request.
 
@@ -84,6 +90,9 @@ class WorkspaceManager:
         buffer: "auto" or the name of a buffer; see reclaim.buffers.
         ubatch_of: asked at every request for the running micro-batch, in place of `use_ubatch`.
         max_bytes: the largest capacity that keeps its address; default the memory of the device.
+        on_pressure: called with the bytes needed when a growth fails, to make room; the growth is then tried again.
+        persistent_in_context: enter alloc_context around persistent tensors too. Off by default: a sleep pool that
+            drops its content would lose counters and locks kept there.
 
         Raises ValueError when a count is below one or no such buffer serves the device.
         """
@@ -104,25 +113,27 @@ class WorkspaceManager:
                 choose_buffer(self.device, buffer, max_bytes=max_bytes),
                 self._plans,
                 alloc_context,
+                on_pressure,
             )
             for index in range(num_ubatches * num_lanes)
         )
         self._first = self._slots[0]
+        self._persistent_context = alloc_context if persistent_in_context else nullcontext
+        self._recent: dict[tuple[Request, ...], WorkspacePlan] = {}
 
     def get_simultaneous(self, *requests: Request) -> list[torch.Tensor]:
         """Views of all parts, which live side by side in the current slot; it grows where needed.
 
+        The same request gives the same view objects until the slot is resized: do not change their shape in place.
         Raises ValueError for an impossible size, WorkspaceLockedError when it would have to grow while locked,
         WorkspaceOutOfMemoryError when it cannot.
         """
-        parts, nbytes = lay_out(requests)
-        return self.current_slot().cut(parts, nbytes)
+        return list(self.get(self._recall(requests)))
 
     def try_get_simultaneous(self, *requests: Request) -> list[torch.Tensor] | None:
         """Like `get_simultaneous`, but None where that would raise WorkspaceLockedError."""
-        parts, nbytes = lay_out(requests)
-        slot = self.current_slot()
-        return slot.cut(parts, nbytes) if slot.fits(nbytes) else None
+        plan = self._recall(requests)
+        return list(self.get(plan)) if self.current_slot().fits(plan.required_bytes) else None
 
     def plan(self, *requests: Request) -> WorkspacePlan:
         """Work a request out once, for `get`. Nothing is allocated yet."""
@@ -138,19 +149,69 @@ class WorkspaceManager:
         slot = self._first if _selected.get() is _FIRST and self._ubatch_of is None else self.current_slot()
         if plan.register is not self._plans:
             raise ValueError(f"{plan} belongs to another workspace: plan it on this one")
-        views = plan.views[slot.index] or slot.plan_views(plan)
-        if plan.required_bytes > slot.required_bytes:
-            slot.required_bytes = plan.required_bytes
+        views = plan.views[slot.index]
+        if views is None:
+            return slot.plan_views(plan)
+        nbytes = plan.required_bytes
+        if slot.retained is not None:
+            slot.count(nbytes)
+            return views
+        slot.last_bytes = nbytes
+        if nbytes > slot.required_bytes:
+            slot.required_bytes = nbytes
         return views
 
     def reserve(self, *requests: Request, all_slots: bool = True) -> None:
-        """Let every slot, or the current one, grow to this request now, without handing out views."""
+        """Let every slot, or the current one, grow to this request now. It hands out nothing and is no demand."""
         _, nbytes = lay_out(requests)
         for slot in self._slots if all_slots else (self.current_slot(),):
-            slot.cut((), nbytes)
+            slot.ensure(nbytes)
+
+    def get_persistent(
+        self, key: Hashable, shape: Iterable[int], dtype: torch.dtype, *, zero_init: bool = False
+    ) -> torch.Tensor:
+        """A tensor of its own for `key` in the current slot, the same at every request; zeroed once with `zero_init`.
+
+        Raises ValueError when shape or dtype differ from the first request's, and as `get_persistent_resource`.
+        """
+        (part,), _ = lay_out(((shape, dtype),))
+
+        def make() -> torch.Tensor:
+            factory = torch.zeros if zero_init else torch.empty
+            with self._persistent_context(), torch.inference_mode(False):
+                return factory(part.shape, dtype=dtype, device=self.device)
+
+        tensor: torch.Tensor = self.current_slot().persistent.get((torch.Tensor, key), make)
+        if tuple(tensor.shape) != part.shape or tensor.dtype != dtype:
+            raise ValueError(
+                f"persistent workspace {key!r} has shape {tuple(tensor.shape)} and dtype {tensor.dtype}; "
+                f"requested shape {part.shape} and dtype {dtype}: use another key"
+            )
+        return tensor
+
+    def get_persistent_resource(self, key: Hashable, factory: Callable[[], T]) -> T:
+        """What `factory` made for `key` in the current slot at the first request. A factory may ask for other keys.
+
+        Raises WorkspaceLockedError for a new key while locked, WorkspaceStateError when a factory asks for its own.
+        """
+        made: T = self.current_slot().persistent.get(key, factory)
+        return made
+
+    def get_retained(self, key: Hashable, shape: Iterable[int], dtype: torch.dtype) -> tuple[torch.Tensor, bool]:
+        """A view of the end of the current slot, which outlives requests, and whether it is intact.
+
+        Intact: it still holds what the last `get_retained` left there, which had the same key and size, and since
+        which no request reached into it and the slot was not resized. Only the latest key is remembered. The span
+        never overlaps the views of the last request; the slot grows instead. Raises as `get_simultaneous`.
+        """
+        (part,), _ = lay_out(((shape, dtype),))
+        return self.current_slot().retain(key, part)
 
     def lock(self) -> None:
-        """From now on no slot grows beyond its present capacity: larger requests raise WorkspaceLockedError."""
+        """From now on no slot grows beyond its present capacity, and no new persistent key is taken.
+
+        Requests that would need it raise WorkspaceLockedError.
+        """
         for slot in self._slots:
             slot.lock()
 
@@ -193,6 +254,19 @@ class WorkspaceManager:
                 f"workspace lane {lane} is not configured; the manager has {self._num_lanes}: pass a larger num_lanes"
             )
         return self._slots[ubatch * self._num_lanes + lane]
+
+    def _recall(self, requests: tuple[Request, ...]) -> WorkspacePlan:
+        """The plan of a request seen lately, or a new one."""
+        try:
+            return self._recent[requests]
+        except KeyError:
+            pass
+        except TypeError:  # a list as shape has no hash
+            return self.plan(*requests)
+        if len(self._recent) >= _RECENT_REQUESTS:
+            self._recent.clear()
+        plan = self._recent[requests] = self.plan(*requests)
+        return plan
 
     def stats(self) -> WorkspaceStats:
         """What every slot holds now. May be called from any thread; each figure is read by itself."""

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import torch
 
 from reclaim.buffers import Buffer
 from reclaim.errors import WorkspaceLockedError, WorkspaceStateError
+from reclaim.runtime.caller import caller
 from reclaim.runtime.errors import WorkspaceOutOfMemoryError
 from reclaim.runtime.layout import ALIGNMENT, Part
+from reclaim.runtime.persistent import PersistentStore
 from reclaim.runtime.plan import PlanRegister, WorkspacePlan
 from reclaim.units import format_bytes, round_up
 
-__all__ = ["Slot"]
+__all__ = ["Retained", "Slot"]
+
+logger = logging.getLogger("reclaim")
 
 _NOTHING = torch.empty(0, dtype=torch.uint8, device="cpu")
+
+
+class Retained(NamedTuple):
+    """The tail span that was handed out last: bytes [start, capacity), of which nbytes were asked for."""
+
+    key: Hashable
+    start: int
+    nbytes: int
 
 
 class Slot:
@@ -34,17 +47,22 @@ class Slot:
         "_ceiling_bytes",
         "_floor_bytes",
         "_grow_target",
+        "_on_pressure",
         "_plans",
         "_replaced",
         "_tensor",
         "capacity_bytes",
+        "failed_growths",
         "generation",
         "grew",
         "grow_seconds",
         "index",
         "lane",
+        "last_bytes",
+        "persistent",
         "reallocations",
         "required_bytes",
+        "retained",
         "returned_bytes",
         "turn",
         "ubatch",
@@ -58,6 +76,7 @@ class Slot:
         buffer: Buffer,
         plans: PlanRegister,
         alloc_context: Callable[[], AbstractContextManager[object]],
+        on_pressure: Callable[[int], object] | None,
     ) -> None:
         self.index = index
         self.ubatch = ubatch
@@ -65,20 +84,28 @@ class Slot:
         self.turn: list[None] = [None]
         self.capacity_bytes = 0
         self.required_bytes = 0
+        self.last_bytes = 0  # of the last request, whose views live until the next one
         self.generation = 0
         self.reallocations = 0
+        self.failed_growths = 0
         self.returned_bytes = 0
         self.grow_seconds = 0.0
         self.grew = False
+        self.retained: Retained | None = None
+        self.persistent = PersistentStore(str(self))
         self._buffer = buffer
         self._plans = plans
         self._alloc_context = alloc_context
+        self._on_pressure = on_pressure
         self._ceiling_bytes: int | None = None
         self._floor_bytes = 0
         self._grow_target: Callable[[int, int, float], int] | None = None
         self._replaced: Callable[[], None] | None = None
         self._blocked_bytes = 0  # what views outside kept from going back at the last shrink
-        self._tensor = self._allocate(0)
+        self._tensor = _NOTHING
+
+    def __str__(self) -> str:
+        return f"slot (ubatch {self.ubatch}, lane {self.lane})"
 
     @property
     def device(self) -> torch.device:
@@ -116,12 +143,14 @@ class Slot:
         return self._ceiling_bytes is not None
 
     def lock(self) -> None:
-        """Let it grow no further than now."""
+        """Let it grow no further than now, and take no new persistent key."""
         self._ceiling_bytes = self.capacity_bytes
+        self.persistent.locked = True
 
     def unlock(self) -> None:
         """Let it grow again."""
         self._ceiling_bytes = None
+        self.persistent.locked = False
 
     def bind(
         self, floor_bytes: int, grow_target: Callable[[int, int, float], int], replaced: Callable[[], None]
@@ -143,23 +172,45 @@ class Slot:
         """Whether a request of `nbytes` would succeed under the lock."""
         return self._ceiling_bytes is None or nbytes <= self._ceiling_bytes
 
-    def cut(self, parts: Iterable[Part], nbytes: int) -> list[torch.Tensor]:
-        """Views of the parts of a request of `nbytes`, growing first where needed."""
+    def ensure(self, nbytes: int) -> None:
+        """Grow where a request of `nbytes` would need it."""
         if nbytes > self.capacity_bytes:
             self._grow(nbytes)
-        if nbytes > self.required_bytes:  # after the growth: a refused request is no demand
+
+    def count(self, nbytes: int) -> None:
+        """Let a request of `nbytes` from the start, which fits, count as demand and end what it reaches into."""
+        self.last_bytes = nbytes
+        retained = self.retained
+        if retained is not None:
+            if nbytes > retained.start:
+                self.retained = None
+            else:
+                nbytes += round_up(retained.nbytes, ALIGNMENT)  # both live: the demand is their sum
+        if nbytes > self.required_bytes:
             self.required_bytes = nbytes
-        # Inside inference mode a view would become an inference tensor, which later forwards could not use.
-        if torch.is_inference_mode_enabled():
-            with torch.inference_mode(False):
-                return _views(self._tensor, parts)
-        return _views(self._tensor, parts)
 
     def plan_views(self, plan: WorkspacePlan) -> tuple[torch.Tensor, ...]:
-        """Cut and keep the views of a plan."""
-        views = tuple(self.cut(plan.parts, plan.required_bytes))
-        plan.views[self.index] = views
+        """Cut and keep the views of a plan, growing first where needed."""
+        self.ensure(plan.required_bytes)
+        self.count(plan.required_bytes)
+        views = plan.views[self.index] = tuple(self._views(plan.parts))
         return views
+
+    def retain(self, key: Hashable, part: Part) -> tuple[torch.Tensor, bool]:
+        """The tail span, and whether it still holds what the same key and size left there.
+
+        Grows rather than overlap the views of the last request of this forward.
+        """
+        span = round_up(part.nbytes, ALIGNMENT)
+        live = self.last_bytes if self.required_bytes else 0  # a forward that asked for nothing has no live views
+        self.ensure(live + span)
+        start = self.capacity_bytes - span
+        retained = Retained(key, start, part.nbytes)
+        intact = self.retained == retained
+        self.retained = retained
+        self.required_bytes = max(self.required_bytes, live + span)
+        (view,) = self._views((part._replace(offset=start),))
+        return view, intact
 
     def reallocate(self, nbytes: int) -> bool:
         """See `Scratch`."""
@@ -184,8 +235,7 @@ class Slot:
             return
         if not force:
             raise WorkspaceStateError(
-                f"views outside still use {self.stale_bytes} bytes of slot (ubatch {self.ubatch}, lane {self.lane}): "
-                f"drop them, or release(force=True)"
+                f"views outside still use {self.stale_bytes} bytes of {self}: drop them, or release(force=True)"
             )
         self.abandon()
 
@@ -195,11 +245,23 @@ class Slot:
         self._buffer.abandon()
         self.capacity_bytes = 0
         self.generation += 1
+        self.retained = None
         self._blocked_bytes = 0
+
+    def _views(self, parts: Iterable[Part]) -> list[torch.Tensor]:
+        # Inside inference mode a view would become an inference tensor, which later forwards could not use.
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):
+                return _views(self._tensor, parts)
+        return _views(self._tensor, parts)
 
     def _grow(self, nbytes: int) -> None:
         if not self.fits(nbytes):
-            raise WorkspaceLockedError(self._locked_message(nbytes))
+            raise WorkspaceLockedError(
+                f"Workspace is locked but allocation from '{caller()}' requires {_both(nbytes)}, current size is "
+                f"{_both(self.capacity_bytes)} of at most {_both(self._ceiling_bytes or 0)} in {self}. Let the "
+                f"warm-up run the largest shape, or unlock() before this request."
+            )
         started = time.monotonic()
         least = target = round_up(max(nbytes, self._floor_bytes), ALIGNMENT)
         if self._grow_target is not None:
@@ -210,42 +272,43 @@ class Slot:
         try:
             self._replace(target)
         except WorkspaceOutOfMemoryError:
-            if target == least:
-                raise
-            self._replace(least)  # growing ahead was the policy's wish, not the layer's need
+            self._replace_under_pressure(least)  # growing ahead was the policy's wish, not the layer's need
         self.reallocations += 1
         self.grow_seconds += time.monotonic() - started
+
+    def _replace_under_pressure(self, nbytes: int) -> None:
+        """The second and last attempt, after making what room can be made."""
+        if self.device.type != "cpu":
+            with torch.accelerator.device_index(self.device.index):
+                torch.accelerator.empty_cache()
+        if self._on_pressure is not None:
+            self._on_pressure(nbytes)
+        try:
+            self._replace(nbytes)
+        except WorkspaceOutOfMemoryError:
+            self.failed_growths += 1
+            raise
 
     def _replace(self, nbytes: int) -> None:
         """Release, then allocate. On failure the slot is empty and clean."""
         self._drop_views()
-        before = self.capacity_bytes
         self.capacity_bytes = 0
         self.generation += 1
+        self.retained = None
         try:
-            self._tensor = self._allocate(nbytes)
+            with self._alloc_context(), torch.inference_mode(False):
+                self._tensor = self._buffer.resize(nbytes)
         except torch.OutOfMemoryError as error:
+            shrunk = ", after it had been shrunk" if self.returned_bytes else ""
             raise WorkspaceOutOfMemoryError(
-                f"slot (ubatch {self.ubatch}, lane {self.lane}) could not go from {format_bytes(before)} to "
-                f"{format_bytes(nbytes)} on {self.device} and is empty now: {error}"
+                f"'{caller()}': {self} on {self.device} could not get {_both(nbytes)}{shrunk}, and is empty: {error}"
             ) from error
         self.capacity_bytes = nbytes
         self._blocked_bytes = 0
 
-    def _allocate(self, nbytes: int) -> torch.Tensor:
-        with self._alloc_context(), torch.inference_mode(False):
-            return self._buffer.resize(nbytes)
-
     def _drop_views(self) -> None:
         self._plans.drop_views(self.index)
         self._tensor = _NOTHING
-
-    def _locked_message(self, nbytes: int) -> str:
-        return (
-            f"the workspace is locked, and the request from {_caller()} needs {_both(nbytes)} in slot "
-            f"(ubatch {self.ubatch}, lane {self.lane}), which may hold {_both(self._ceiling_bytes or 0)}: "
-            f"make the warm-up run the largest shape, or unlock() before this request"
-        )
 
 
 def _views(tensor: torch.Tensor, parts: Iterable[Part]) -> list[torch.Tensor]:
@@ -254,11 +317,3 @@ def _views(tensor: torch.Tensor, parts: Iterable[Part]) -> list[torch.Tensor]:
 
 def _both(nbytes: int) -> str:
     return f"{format_bytes(nbytes)} ({nbytes} B)"
-
-
-def _caller() -> str:
-    """file:line:function of the first frame outside the package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == "reclaim":
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}:{frame.f_code.co_name}"

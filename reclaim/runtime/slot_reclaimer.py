@@ -232,10 +232,11 @@ class SlotReclaimer:
                 raise WorkspaceStateError("another reclaimer was built over this scratch: use that one")
             if self._streams is not None:
                 self._streams.forget()
-            self._policy.policy.reset()
-            self._rearmed = self.disabled_reason is not None
-            self.disabled_reason = None
-            self._choose_path()
+            if self.disabled_reason is not None:
+                self._policy.policy.reset()
+                self._rearmed = True
+                self.disabled_reason = None
+                self._choose_path()
 
     def stats(self) -> SlotReclaimStats:
         """Figures since it was built."""

@@ -95,7 +95,7 @@ def test_an_absurd_request_is_refused_before_anything_is_freed(workspace, ask):
 
 def test_a_refused_growth_leaves_a_clean_empty_slot_that_can_grow(workspace, ask):
     ask(MIB)
-    with pytest.raises(WorkspaceOutOfMemoryError, match="could not go from 1 MiB to 4 EiB") as caught:
+    with pytest.raises(WorkspaceOutOfMemoryError, match="could not get 4 EiB") as caught:
         workspace.get_simultaneous(((1 << 62,), BYTES))
     assert isinstance(caught.value, torch.OutOfMemoryError)
     assert workspace.stats().capacity_bytes == 0
@@ -116,7 +116,41 @@ def test_views_made_inside_inference_mode_work_outside(workspace):
 def test_the_default_device_does_not_matter(workspace):
     with torch.device("meta"):
         (view,) = workspace.get_simultaneous(((4,), torch.float32))
-    assert view.device.type == "cpu"
+        kept = workspace.get_persistent("kept", (4,), torch.float32)
+    assert view.device.type == kept.device.type == "cpu"
+
+
+def test_the_same_request_gives_the_same_views_and_a_list_shape_works_too(workspace):
+    first = workspace.get_simultaneous(((4, 4), torch.float32), ((2,), BYTES))
+    second = workspace.get_simultaneous(((4, 4), torch.float32), ((2,), BYTES))
+    third = workspace.get_simultaneous(([4, 4], torch.float32), ([2], BYTES))
+    assert all(a is b for a, b in zip(first, second, strict=True))
+    assert [view.shape for view in third] == [(4, 4), (2,)]
+    first.clear()
+    assert len(workspace.get_simultaneous(((4, 4), torch.float32), ((2,), BYTES))) == 2
+
+
+def test_endlessly_new_requests_do_not_pile_up(workspace):
+    for size in range(3000):
+        workspace.get_simultaneous(((size,), BYTES))
+    assert len(workspace._recent) <= 512
+    assert len(workspace._plans._plans) <= 512
+
+
+def test_room_can_be_made_when_a_growth_fails(monkeypatch):
+    asked = []
+    workspace = WorkspaceManager("cpu", on_pressure=asked.append)
+    buffer = workspace.slots[0]._buffer
+    resize = buffer.resize
+
+    def scarce(nbytes):
+        if not asked:
+            raise torch.OutOfMemoryError("full")
+        return resize(nbytes)
+
+    monkeypatch.setattr(buffer, "resize", scarce)
+    (view,) = workspace.get_simultaneous(((MIB,), BYTES))
+    assert (asked, view.numel()) == ([MIB], MIB)
 
 
 class TestPlans:
@@ -176,6 +210,7 @@ class TestLock:
         with pytest.raises(WorkspaceLockedError) as caught:
             ask(2000)
         message = str(caught.value)
+        assert message.startswith("Workspace is locked but allocation from '")
         assert "conftest.py" in message
         assert ":request" in message
         assert "2 KiB (2048 B)" in message
