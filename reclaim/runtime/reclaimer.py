@@ -8,6 +8,7 @@ from time import monotonic
 from types import TracebackType
 
 from reclaim.analysis.costs import choose_cost
+from reclaim.errors import WorkspaceStateError
 from reclaim.policy import CostModel, ShrinkPolicy
 from reclaim.policy.granule import GranulePolicy, PolicyLike
 from reclaim.runtime.manager import WorkspaceManager
@@ -51,18 +52,22 @@ class EagerWorkspaceReclaimer:
         policy: a spec such as "three-window:forwards=5", or a factory (floor_bytes, cost) -> ShrinkPolicy; every slot
             has an instance of its own.
         floor_bytes: never shrink below it; default the capacity now, and not above it. A lower one makes sense after
-            a warm-up that ran the largest shape, which would leave nothing to reclaim.
+            a warm-up that ran the largest shape, which would leave nothing to reclaim; 0 before a `warmup`.
         recorder: gets a line a forward; it serves one slot.
         cost: prices for policies that weigh memory against time; default 1 ms a resize and this machine's memory.
 
         Raises PolicySpecError for a bad spec, ValueError for a floor out of range, an instance in place of a factory,
-        or a recorder for several slots.
+        or a recorder for several slots; WorkspaceStateError when nothing was warmed up and no floor is given.
         """
         if isinstance(policy, ShrinkPolicy):
             raise ValueError("pass a spec or a factory (floor_bytes, cost) -> ShrinkPolicy: each slot needs its own")
         scratches = scratch.slots if isinstance(scratch, WorkspaceManager) else (scratch,)
         if recorder is not None and len(scratches) > 1:
             raise ValueError(f"one recorder serves one slot, not {len(scratches)}: build a reclaimer for each slot")
+        if floor_bytes is None and not any(each.capacity_bytes for each in scratches):
+            raise WorkspaceStateError(
+                "the scratch is empty, so there is no floor: run the warm-up first, or pass floor_bytes=0"
+            )
         cost = cost or choose_cost()[0]
 
         def make_policy(floor: int, granule: int) -> GranulePolicy:
@@ -105,7 +110,7 @@ class EagerWorkspaceReclaimer:
 
     @contextmanager
     def warmup(self) -> Iterator[None]:
-        """Forwards inside pass through; afterwards the floor of each slot is what it holds then, if that is more.
+        """Forwards inside pass through; afterwards the floor of each slot is what it holds then, lower or higher.
 
         Nothing is recorded inside. A recording that began before keeps the floor of its header: warm up first.
         Raises WorkspaceStateError inside a forward.

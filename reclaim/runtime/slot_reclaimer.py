@@ -85,7 +85,8 @@ class SlotReclaimer:
         """
         with between_forwards(self.scratch, "warmup()"):
             self._warming_up = on
-            self._set_floor(self.floor_bytes if on else max(self.floor_bytes, self.scratch.capacity_bytes))
+            # An old floor must not raise what this warm-up needs.
+            self._set_floor(0 if on else self.scratch.capacity_bytes)
 
     @property
     def floor_bytes(self) -> int:

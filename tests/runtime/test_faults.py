@@ -57,7 +57,8 @@ class Faulty(GrowOnlyPolicy):
 
 
 def faulty(workspace, *faults, **answers):
-    return EagerWorkspaceReclaimer(workspace, lambda floor, cost: Faulty(floor, *faults, **answers))
+    floor = workspace.stats().capacity_bytes
+    return EagerWorkspaceReclaimer(workspace, lambda floor, cost: Faulty(floor, *faults, **answers), floor_bytes=floor)
 
 
 @pytest.mark.parametrize("fault", ["finish_forward", "grow_target", "reset", "resized", "deadline", "idle"])
@@ -114,7 +115,7 @@ def test_growing_ahead_that_fails_falls_back_to_what_the_layer_needs(workspace, 
 
 def test_pages_that_are_locked_stay_and_nothing_breaks(workspace, ask):
     libc = ctypes.CDLL(None, use_errno=True)
-    reclaimer = EagerWorkspaceReclaimer(workspace)
+    reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
     with reclaimer.forward():
         (view,) = workspace.get_simultaneous(((4 * MIB,), BYTES))
         view.fill_(1)
@@ -154,7 +155,7 @@ def test_an_alloc_context_that_fails_in_a_pinned_shrink_leaves_the_size_true(ask
 
 def test_a_recorder_that_cannot_write_never_stops_reclaiming(workspace, ask, tmp_path, caplog, monkeypatch):
     recorder = TraceRecorder(tmp_path / "run.jsonl")
-    reclaimer = EagerWorkspaceReclaimer(workspace, recorder=recorder)
+    reclaimer = EagerWorkspaceReclaimer(workspace, recorder=recorder, floor_bytes=0)
 
     def refuse(*args):
         raise MemoryError
@@ -175,7 +176,7 @@ def test_a_header_that_cannot_be_written_is_refused_when_the_recorder_is_made(tm
 
 def test_the_floor_of_a_warm_up_reaches_the_recording(workspace, ask, tmp_path):
     with TraceRecorder(tmp_path / "run.jsonl", source="mine") as recorder:
-        reclaimer = EagerWorkspaceReclaimer(workspace, recorder=recorder)
+        reclaimer = EagerWorkspaceReclaimer(workspace, recorder=recorder, floor_bytes=0)
         with reclaimer.warmup(), reclaimer.forward():
             ask(MIB)
         with reclaimer.forward():
@@ -186,7 +187,7 @@ def test_the_floor_of_a_warm_up_reaches_the_recording(workspace, ask, tmp_path):
 
 
 def test_warm_up_and_rearm_wait_for_the_end_of_a_forward(workspace):
-    reclaimer = EagerWorkspaceReclaimer(workspace)
+    reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
     with reclaimer.forward():
         with pytest.raises(WorkspaceStateError, match="inside a forward"), reclaimer.warmup():
             pass
@@ -233,7 +234,7 @@ def test_a_poll_does_not_leave_an_old_measurement_for_the_next_forward(workspace
 
 
 def test_a_growth_outside_forwards_counts_for_the_peak(workspace, ask):
-    reclaimer = EagerWorkspaceReclaimer(workspace)
+    reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
     ask(MIB)
     assert reclaimer.stats().slots[0].peak_capacity_bytes == MIB
 

@@ -300,7 +300,7 @@ class TestRelease:
         assert workspace.stats().capacity_bytes == MIB  # growth goes to the floor at least
 
     def test_inside_a_forward_it_is_refused_and_nothing_changes(self, workspace, ask):
-        reclaimer = EagerWorkspaceReclaimer(workspace)
+        reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
         with reclaimer.forward():
             ask(MIB)
             with pytest.raises(WorkspaceStateError, match="inside a forward"):

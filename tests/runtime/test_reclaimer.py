@@ -59,7 +59,7 @@ def test_three_underfilled_forwards_return_the_memory_to_the_system(workspace, a
 
 def test_the_demand_of_a_forward_is_its_largest_request(workspace, ask, tmp_path):
     with TraceRecorder(tmp_path / "run.jsonl") as recorder:
-        reclaimer = EagerWorkspaceReclaimer(workspace, recorder=recorder)
+        reclaimer = EagerWorkspaceReclaimer(workspace, recorder=recorder, floor_bytes=0)
         with reclaimer.forward():
             for size in (64 * KIB, 16 * KIB, 48 * KIB):
                 ask(size)
@@ -91,7 +91,7 @@ def test_a_lower_floor_can_be_given_and_a_higher_one_is_refused(workspace, ask):
 
 
 def test_the_floor_is_the_largest_of_all_warm_ups(workspace, ask):
-    reclaimer = EagerWorkspaceReclaimer(workspace)
+    reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
     with reclaimer.warmup():
         run(reclaimer, ask, 55_141_376, 59_473_920, 1_048_576)
     assert reclaimer.floor_bytes == 59_473_920
@@ -99,6 +99,30 @@ def test_the_floor_is_the_largest_of_all_warm_ups(workspace, ask):
     assert (stats.observed, stats.passed) == (0, {"warmup": 3})
     run(reclaimer, ask, *[MIB] * 10)
     assert workspace.stats().capacity_bytes == 59_473_920
+
+
+def test_a_wholly_empty_scratch_has_no_floor(workspace):
+    with pytest.raises(WorkspaceStateError, match="run the warm-up first, or pass floor_bytes=0"):
+        EagerWorkspaceReclaimer(workspace)
+
+
+def test_a_slot_that_is_empty_beside_a_warm_one_has_floor_0():
+    workspace = WorkspaceManager("cpu", num_lanes=2)
+    workspace.reserve(((MIB,), BYTES), all_slots=False)
+    reclaimer = EagerWorkspaceReclaimer(workspace)
+    assert [slot.floor_bytes for slot in reclaimer.stats().slots] == [MIB, 0]
+
+
+def test_a_second_warm_up_sets_the_floor_lower_or_higher(workspace, ask):
+    ask(8 * MIB)
+    reclaimer = EagerWorkspaceReclaimer(workspace)
+    workspace.release(force=True)
+    with reclaimer.warmup():
+        run(reclaimer, ask, MIB)
+    assert reclaimer.floor_bytes == MIB
+    with reclaimer.warmup():
+        run(reclaimer, ask, 2 * MIB)
+    assert reclaimer.floor_bytes == 2 * MIB
 
 
 def test_growth_goes_to_the_floor_at_least(workspace, ask):
@@ -125,7 +149,7 @@ class TestExceptions:
         assert workspace.stats().capacity_bytes == 4 * KIB
 
     def test_nothing_is_kept_of_them(self, workspace):
-        reclaimer = EagerWorkspaceReclaimer(workspace)
+        reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
 
         class Marker:
             pass
@@ -146,7 +170,7 @@ class TestExceptions:
         assert reference() is None
 
     def test_a_growth_that_fails_surfaces_and_the_next_forward_works(self, workspace, ask):
-        reclaimer = EagerWorkspaceReclaimer(workspace)
+        reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
         with pytest.raises(WorkspaceOutOfMemoryError), reclaimer.forward():
             ask(1 << 62)
         assert workspace.stats().capacity_bytes == 0
@@ -155,7 +179,7 @@ class TestExceptions:
         assert reclaimer.enabled
 
     def test_a_layer_may_go_on_after_a_growth_that_failed(self, workspace, ask):
-        reclaimer = EagerWorkspaceReclaimer(workspace)
+        reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
         with reclaimer.forward():
             ask(MIB)
             with pytest.raises(WorkspaceOutOfMemoryError):
@@ -190,7 +214,7 @@ class TestExceptions:
             def finish_forward(self, *args, **kwargs):
                 raise ZeroDivisionError("policy bug")
 
-        reclaimer = EagerWorkspaceReclaimer(workspace, lambda floor, cost: Broken(floor))
+        reclaimer = EagerWorkspaceReclaimer(workspace, lambda floor, cost: Broken(floor), floor_bytes=0)
         run(reclaimer, ask, MIB, KIB)
         assert reclaimer.disabled_reason == "error"
         assert "policy bug" in caplog.text
@@ -199,7 +223,7 @@ class TestExceptions:
 
     def test_a_recorder_that_fails_stops_recording_only(self, workspace, ask, tmp_path, caplog):
         recorder = TraceRecorder(tmp_path / "run.jsonl")
-        reclaimer = EagerWorkspaceReclaimer(workspace, recorder=recorder)
+        reclaimer = EagerWorkspaceReclaimer(workspace, recorder=recorder, floor_bytes=0)
         run(reclaimer, ask, MIB)
         recorder.close()
         run(reclaimer, ask, KIB, KIB, KIB)
@@ -210,7 +234,7 @@ class TestExceptions:
 
 class TestOverlap:
     def test_a_nested_forward_is_refused_and_the_outer_one_goes_on(self, workspace, ask):
-        reclaimer = EagerWorkspaceReclaimer(workspace)
+        reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
         with reclaimer.forward():
             ask(MIB)
             for inner in (reclaimer.forward(), reclaimer.forward(graph=True), reclaimer.forward(all_slots=True)):
@@ -222,7 +246,7 @@ class TestOverlap:
         run(reclaimer, ask, KIB)
 
     def test_another_thread_is_refused_too(self, workspace):
-        reclaimer = EagerWorkspaceReclaimer(workspace)
+        reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
         errors = []
 
         def other():
@@ -239,12 +263,12 @@ class TestOverlap:
         assert len(errors) == 1
 
     def test_two_reclaimers_of_one_scratch_do_not_overlap(self, workspace):
-        first, second = EagerWorkspaceReclaimer(workspace), EagerWorkspaceReclaimer(workspace)
+        first, second = (EagerWorkspaceReclaimer(workspace, floor_bytes=0) for _ in range(2))
         with first.forward(), pytest.raises(OverlappingForwardError), second.forward():
             pass
 
     def test_an_end_without_its_begin_does_not_let_a_second_forward_in(self, workspace):
-        reclaimer = EagerWorkspaceReclaimer(workspace)
+        reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
         with reclaimer.forward():
             with pytest.raises(WorkspaceStateError, match="without begin"):
                 reclaimer.end()
@@ -252,7 +276,7 @@ class TestOverlap:
                 pass
 
     def test_interleaved_tasks_are_refused_not_mixed_up(self, workspace):
-        reclaimer = EagerWorkspaceReclaimer(workspace)
+        reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
 
         async def forward():
             with reclaimer.forward():
@@ -265,7 +289,7 @@ class TestOverlap:
         assert [type(result) for result in results] == [type(None), OverlappingForwardError]
 
     def test_of_many_threads_exactly_one_is_inside(self, workspace):
-        reclaimer = EagerWorkspaceReclaimer(workspace)
+        reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
         inside, seen, refused = [0], [], [0]
 
         def work():
@@ -322,7 +346,7 @@ class TestDeclaredForwards:
 
     def test_all_slots_enter_together_or_not_at_all(self):
         workspace = WorkspaceManager("cpu", num_lanes=2)
-        reclaimer = EagerWorkspaceReclaimer(workspace)
+        reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
         with use_workspace_lane(1):
             reclaimer.begin()
         with pytest.raises(OverlappingForwardError), reclaimer.forward(all_slots=True):
@@ -337,7 +361,7 @@ class TestDeclaredForwards:
 
     def test_slots_shrink_apart(self):
         workspace = WorkspaceManager("cpu", num_lanes=2)
-        reclaimer = EagerWorkspaceReclaimer(workspace)
+        reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
         for size in (64 * KIB, 8 * KIB, 8 * KIB, 8 * KIB):
             with reclaimer.forward(all_slots=True):
                 workspace.get_simultaneous(((size,), BYTES))
@@ -347,7 +371,7 @@ class TestDeclaredForwards:
         assert reclaimer.stats().capacity_bytes == 72 * KIB
 
     def test_begin_and_end_are_the_same_as_the_context(self, workspace, ask):
-        reclaimer = EagerWorkspaceReclaimer(workspace)
+        reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
         for size in (MIB, KIB, KIB, KIB):
             reclaimer.begin()
             ask(size)
@@ -458,8 +482,8 @@ class TestRecording:
         workspace = WorkspaceManager("cpu", num_lanes=2)
         with TraceRecorder(tmp_path / "run.jsonl") as recorder:
             with pytest.raises(ValueError, match="one recorder serves one slot"):
-                EagerWorkspaceReclaimer(workspace, recorder=recorder)
-            EagerWorkspaceReclaimer(workspace.slots[1], recorder=recorder)
+                EagerWorkspaceReclaimer(workspace, recorder=recorder, floor_bytes=0)
+            EagerWorkspaceReclaimer(workspace.slots[1], recorder=recorder, floor_bytes=0)
 
     @settings(max_examples=40, deadline=None)
     @given(
@@ -520,7 +544,7 @@ class TestRecording:
 def test_capacity_is_never_below_demand_or_floor(sizes, warm, policy):
     workspace = WorkspaceManager("cpu")
     workspace.reserve(((warm,), BYTES))
-    reclaimer = EagerWorkspaceReclaimer(workspace, policy)
+    reclaimer = EagerWorkspaceReclaimer(workspace, policy, floor_bytes=workspace.stats().capacity_bytes)
     for size in sizes:
         with reclaimer.forward():
             workspace.get_simultaneous(((size,), BYTES))
@@ -533,9 +557,9 @@ def test_capacity_is_never_below_demand_or_floor(sizes, warm, policy):
 class TestPolicies:
     def test_a_bad_spec_or_an_instance_is_refused(self, workspace):
         with pytest.raises(PolicySpecError, match="three-windw"):
-            EagerWorkspaceReclaimer(workspace, "three-windw")
+            EagerWorkspaceReclaimer(workspace, "three-windw", floor_bytes=0)
         with pytest.raises(ValueError, match="each slot needs its own"):
-            EagerWorkspaceReclaimer(workspace, ThreeWindowPolicy(0))
+            EagerWorkspaceReclaimer(workspace, ThreeWindowPolicy(0), floor_bytes=0)
 
     def test_a_factory_gets_floor_and_cost_and_makes_one_a_slot(self):
         made = []
@@ -559,7 +583,7 @@ class TestPolicies:
             def resized(self, *, grew, seconds, new_bytes):
                 heard.append((grew, seconds >= 0, new_bytes))
 
-        reclaimer = EagerWorkspaceReclaimer(workspace, lambda floor, cost: Doubling(floor))
+        reclaimer = EagerWorkspaceReclaimer(workspace, lambda floor, cost: Doubling(floor), floor_bytes=0)
         run(reclaimer, ask, 10_000)  # seen as 12,288, so 24,576
         assert workspace.stats().capacity_bytes == 24_576
         assert heard == [(True, True, 24_576)]
@@ -607,7 +631,7 @@ def test_nothing_of_cuda_is_asked_on_a_cpu(workspace, ask, monkeypatch):
         monkeypatch.setattr(torch.cuda, name, forbidden)
     for name in ("current_stream", "synchronize", "empty_cache"):
         monkeypatch.setattr(torch.accelerator, name, forbidden)
-    reclaimer = EagerWorkspaceReclaimer(workspace)
+    reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
     run(reclaimer, ask, MIB, KIB, KIB, KIB)
     reclaimer.rearm()
     assert slot_stats(reclaimer).capture_guard is None
@@ -635,7 +659,7 @@ def test_a_compiled_model_steps_the_policy_in_every_call(workspace):
         scratch.copy_(x * 2)
         return scratch + 1
 
-    reclaimer = EagerWorkspaceReclaimer(workspace)
+    reclaimer = EagerWorkspaceReclaimer(workspace, floor_bytes=0)
     for _ in range(3):
         with reclaimer.forward():
             out = model(torch.ones(64), *workspace.get(plan))

@@ -85,7 +85,7 @@ def run(reclaimer, scratch, *sizes, **flags):
 
 
 def test_on_one_stream_it_reclaims(accelerator, scratch):
-    reclaimer = EagerWorkspaceReclaimer(scratch)
+    reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     run(reclaimer, scratch, 64 * KIB, KIB, KIB, KIB)
     assert scratch.capacity_bytes == KIB
     assert reclaimer.stats().slots[0].capture_guard is True
@@ -95,7 +95,7 @@ def test_on_one_stream_it_reclaims(accelerator, scratch):
 def test_another_stream_switches_it_off_also_with_the_same_handle_elsewhere(
     accelerator, scratch, index, handle, caplog
 ):
-    reclaimer = EagerWorkspaceReclaimer(scratch)
+    reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     run(reclaimer, scratch, 64 * KIB)
     accelerator.index, accelerator.handle = index, handle
     run(reclaimer, scratch, KIB, KIB, KIB, KIB)
@@ -105,7 +105,7 @@ def test_another_stream_switches_it_off_also_with_the_same_handle_elsewhere(
 
 
 def test_a_change_of_stream_counts_at_the_floor_too(accelerator, scratch):
-    reclaimer = EagerWorkspaceReclaimer(scratch)
+    reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     run(reclaimer, scratch, 0)
     accelerator.handle = 7
     run(reclaimer, scratch, 0)
@@ -113,7 +113,7 @@ def test_a_change_of_stream_counts_at_the_floor_too(accelerator, scratch):
 
 
 def test_only_rearm_switches_it_on_again_and_waits_for_the_device(accelerator, scratch):
-    reclaimer = EagerWorkspaceReclaimer(scratch)
+    reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     run(reclaimer, scratch, 64 * KIB)
     accelerator.handle = 7
     run(reclaimer, scratch, KIB)
@@ -129,7 +129,7 @@ def test_only_rearm_switches_it_on_again_and_waits_for_the_device(accelerator, s
 
 
 def test_a_graph_forward_on_another_stream_is_no_stream_change(accelerator, scratch):
-    reclaimer = EagerWorkspaceReclaimer(scratch)
+    reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     run(reclaimer, scratch, 64 * KIB)
     accelerator.handle = 7
     run(reclaimer, scratch, KIB, graph=True)
@@ -140,7 +140,7 @@ def test_a_graph_forward_on_another_stream_is_no_stream_change(accelerator, scra
 
 
 def test_an_undeclared_capture_of_a_moving_scratch_switches_it_off_for_good(accelerator, scratch):
-    reclaimer = EagerWorkspaceReclaimer(scratch)
+    reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     run(reclaimer, scratch, 64 * KIB)
     accelerator.capturing = True
     run(reclaimer, scratch, KIB)
@@ -153,7 +153,7 @@ def test_an_undeclared_capture_of_a_moving_scratch_switches_it_off_for_good(acce
 
 
 def test_a_capture_that_asked_for_nothing_is_harmless(accelerator, scratch):
-    reclaimer = EagerWorkspaceReclaimer(scratch)
+    reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     run(reclaimer, scratch, 64 * KIB, KIB, KIB)
     accelerator.capturing = True
     run(reclaimer, scratch, 0)
@@ -164,7 +164,7 @@ def test_a_capture_that_asked_for_nothing_is_harmless(accelerator, scratch):
 
 def test_an_address_stable_scratch_goes_on_after_a_capture(accelerator, scratch):
     scratch.address_stable = True
-    reclaimer = EagerWorkspaceReclaimer(scratch)
+    reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     run(reclaimer, scratch, 64 * KIB)
     accelerator.capturing = True
     run(reclaimer, scratch, KIB)
@@ -173,7 +173,7 @@ def test_an_address_stable_scratch_goes_on_after_a_capture(accelerator, scratch)
 
 
 def test_nothing_shrinks_while_capturing(accelerator, scratch):
-    reclaimer = EagerWorkspaceReclaimer(scratch)
+    reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     run(reclaimer, scratch, 64 * KIB, KIB, KIB)
     accelerator.capturing = True
     with reclaimer.forward():
@@ -184,7 +184,7 @@ def test_nothing_shrinks_while_capturing(accelerator, scratch):
 
 def test_a_flag_that_turns_unreclaimable_resets_the_window(accelerator, scratch):
     scratch.managed = False
-    reclaimer = EagerWorkspaceReclaimer(scratch)
+    reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     run(reclaimer, scratch, 64 * KIB, KIB, KIB)
     with reclaimer.forward():
         scratch.reclaimable = False
@@ -199,7 +199,7 @@ def test_a_flag_that_turns_unreclaimable_resets_the_window(accelerator, scratch)
 
 def test_a_locked_moving_scratch_is_observed_and_never_shrunk(accelerator, scratch):
     scratch.locked = True
-    reclaimer = EagerWorkspaceReclaimer(scratch)
+    reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     run(reclaimer, scratch, 64 * KIB, KIB, KIB, KIB)
     assert scratch.capacity_bytes == 64 * KIB
     assert reclaimer.stats().slots[0].skipped == {"locked": 1}
@@ -213,12 +213,12 @@ def test_without_a_capture_query_it_says_so(accelerator, scratch, monkeypatch, c
 
     monkeypatch.setattr(torch, "Stream", OlderStream)
     scratch.device = torch.device("xpu", 0)
-    reclaimer = EagerWorkspaceReclaimer(scratch)
+    reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     assert "graph capture cannot be told on xpu:0" in caplog.text
     assert reclaimer.stats().slots[0].capture_guard is False
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: accelerator.capturing)
     scratch.device = torch.device("cuda", 0)
-    reclaimer = EagerWorkspaceReclaimer(scratch)
+    reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     accelerator.capturing = True
     run(reclaimer, scratch, KIB)
     assert reclaimer.disabled_reason == "capture"
