@@ -30,6 +30,8 @@ class CostModel:
     def __post_init__(self) -> None:
         if self.total_bytes <= 0:
             raise ValueError(f"total_bytes must be positive, got {self.total_bytes}")
+        if not isinstance(self.total_bytes, int):
+            raise ValueError(f"total_bytes must be a whole number, got {self.total_bytes}")
         for field in ("grow_s", "shrink_s", "s_per_byte"):
             value = getattr(self, field)
             if not (isfinite(value) and value >= 0):

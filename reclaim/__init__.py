@@ -32,6 +32,7 @@ _NAMES = {
         "WorkspaceStateError",
     ),
     "reclaim.policy": ("CostModel",),
+    "reclaim.runtime.adopted": ("TensorScratch",),
     "reclaim.runtime.current": (
         "current_workspace_manager",
         "init_workspace_manager",

@@ -14,6 +14,7 @@ from reclaim.errors import TraceFormatError as TraceFormatError
 from reclaim.errors import WorkspaceLockedError as WorkspaceLockedError
 from reclaim.errors import WorkspaceStateError as WorkspaceStateError
 from reclaim.policy import CostModel as CostModel
+from reclaim.runtime.adopted import TensorScratch as TensorScratch
 from reclaim.runtime.current import current_workspace_manager as current_workspace_manager
 from reclaim.runtime.current import init_workspace_manager as init_workspace_manager
 from reclaim.runtime.current import is_workspace_manager_initialized as is_workspace_manager_initialized

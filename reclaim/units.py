@@ -20,7 +20,7 @@ _FACTORS: dict[str, int] = {
     **{f"{prefix}ib": 1024 ** (power + 1) for power, prefix in enumerate("kmgtpe")},
     **{f"{prefix}b": 1000 ** (power + 1) for power, prefix in enumerate("kmgtpe")},
 }
-_SIZE = re.compile(r"\s*([+-]?\d[\d,_]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*")
+_SIZE = re.compile(r"\s*([+-]?(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)\s*([A-Za-z]*)\s*")
 
 
 def round_up(nbytes: int, granule_bytes: int) -> int:

@@ -25,7 +25,9 @@ def test_the_python_blocks_run_one_after_another(tmp_path, monkeypatch, capsys):
         exec(compile(block, "README.md", "exec"), names)
     # 4,096 tokens: 64 MiB of floats and 32 KiB of indices. The floor for 16: 256 KiB and 256 B, on whole pages.
     returned = (64 << 20) + (32 << 10) - (256 << 10) - 4096
-    assert f"{returned} bytes went back" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"{returned} bytes went back" in out
+    assert "1048576 bytes are left" in out
     assert (tmp_path / "reserved.png").stat().st_size > 1000
 
 

@@ -12,25 +12,22 @@ from reclaim.traces.trace import DemandTrace
 
 __all__ = ["load", "load_requests"]
 
-_SNIFF_BYTES = 4096
-
 
 def load(path: str | os.PathLike[str]) -> DemandTrace:
     """Read a demand trace. Raises TraceFormatError, also for a request log; OSError."""
-    if azure.matches(_start(path)):
+    with open(path, "rb") as file:  # once: a pipe cannot be read again
+        content = file.read()
+    if azure.matches(content):
         raise TraceFormatError(f"{path}: this is a request log, not a trace: turn it into one with 'reclaim workload'")
-    return formats.read(path)
+    return formats.parse(content, path)
 
 
 def load_requests(path: str | os.PathLike[str]) -> Requests:
     """Read a request log. Raises TraceFormatError, OSError."""
-    if not azure.matches(_start(path)):
+    with open(path, "rb") as file:
+        content = file.read()
+    if not azure.matches(content):
         raise TraceFormatError(
             f"{path}: no request log that is known: Azure's begin with TIMESTAMP,ContextTokens,GeneratedTokens"
         )
-    return azure.read(path)
-
-
-def _start(path: str | os.PathLike[str]) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(_SNIFF_BYTES)
+    return azure.parse(content, path)

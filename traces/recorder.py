@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Self
 import msgspec
 
 from reclaim.errors import TraceExistsError, TraceFormatError, WorkspaceStateError
-from reclaim.traces.formats.header import make_header
+from reclaim.traces.formats.header import encode_header
 from reclaim.traces.formats.jsonl import ForwardRecord
 
 __all__ = ["TraceRecorder"]
@@ -46,10 +46,7 @@ class TraceRecorder:
         self.path = Path(path)
         if self.path.suffix != ".jsonl":
             raise TraceFormatError(f"{path}: a recording is plain .jsonl; load and save it to compress it")
-        try:
-            msgspec.json.encode(meta)
-        except (TypeError, ValueError) as error:
-            raise TraceFormatError(f"{path}: the header cannot hold {meta}: {error}") from None
+        encode_header(meta, path)
         try:
             file = open(self.path, "wb" if overwrite else "xb", buffering=0)  # noqa: SIM115
         except FileExistsError:
@@ -151,7 +148,7 @@ class TraceRecorder:
 
     def _write_header(self) -> None:
         """Write the header anew; no forward stands behind it yet."""
-        self._writer.begin(make_header({**self._described, **self._given}))
+        self._writer.begin(encode_header({**self._described, **self._given}, self.path))
 
 
 class _Writer:
@@ -161,18 +158,19 @@ class _Writer:
         self._file = file
         self._encoder = msgspec.json.Encoder()
         self._process = os.getpid()
+        self._broken = False
         self.pending: list[ForwardRecord] = []
 
-    def begin(self, header: dict[str, Any]) -> None:
-        if self._file.tell():
+    def begin(self, header: bytes) -> None:
+        if self._file.tell() and os.getpid() == self._process:
             self._file.seek(0)
             self._file.truncate()
-        self._write(self._encoder.encode(header) + b"\n")
+        self._write(header + b"\n")
 
     def flush(self) -> None:
         # Taken out first: what a full disk cut off must not be written again behind the cut.
         lines, self.pending = self.pending, []
-        if lines and os.getpid() == self._process:
+        if lines:
             # Encoding many at once costs half of encoding each when it comes.
             self._write(self._encoder.encode_lines(lines))
 
@@ -183,12 +181,14 @@ class _Writer:
             self._file.close()
 
     def _write(self, content: bytes) -> None:
+        if self._broken or os.getpid() != self._process:
+            return
         rest = memoryview(content)
         try:
             while rest:
                 rest = rest[self._file.write(rest) :]
         except OSError:
-            self._file.close()  # a torn line must stay the last one
+            self._broken = True  # a torn line must stay the last one
             raise
 
 

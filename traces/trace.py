@@ -11,8 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from reclaim.errors import TraceFormatError
+from reclaim.traces import events
 
 __all__ = ["NOT_SAMPLED", "DemandTrace", "TraceSummary", "TraceWarning"]
+
+_LONGEST_S = 1e12  # 30,000 years: beyond it the sums of a replay would lose whole forwards
 
 NOT_SAMPLED = -1  # in capacity_bytes and reserved_bytes: nobody looked at this forward
 
@@ -110,6 +113,22 @@ class DemandTrace:
         ends[:-1] = np.minimum(ends[:-1], self.time_s[1:])
         return ends
 
+    def reserved_steps(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """The measured reserved bytes as steps: from times[i] on sizes[i].
+
+        A forward is measured at its end. One that grew is taken to have held as much from its start on, since its
+        pages are touched in it; one that shrank, or is only sampled, from its end on.
+        """
+        if self.reserved_bytes is None:
+            return np.empty(0, dtype=np.float64), np.empty(0, dtype=np.int64)
+        sampled = np.flatnonzero(self.reserved_bytes >= 0)
+        ends = self.end_s
+        times = [
+            self.time_s[index] if self.event is not None and self.event[index] == events.GREW else ends[index]
+            for index in sampled.tolist()
+        ]
+        return np.array(times, dtype=np.float64), self.reserved_bytes[sampled]
+
     @property
     def floor_bytes(self) -> int | None:
         """The floor of the recorded run, where known."""
@@ -171,8 +190,8 @@ def _times(name: str, values: ArrayLike) -> NDArray[np.float64]:
     if given.dtype == bool or given.ndim != 1 or (given.size and given.dtype.kind not in "iuf"):
         raise TraceFormatError(f"{name} must be a one-dimensional array of seconds, got {given.dtype} {given.shape}")
     times = given.astype(np.float64)
-    if (wrong := _first(~np.isfinite(times) | (times < 0))) is not None:
-        raise TraceFormatError(f"{name}[{wrong}] = {times[wrong]} must be finite and not negative")
+    if (wrong := _first(~((times >= 0) & (times < _LONGEST_S)))) is not None:  # also NaN
+        raise TraceFormatError(f"{name}[{wrong}] = {times[wrong]} must be finite and not negative, and below 1e12 s")
     return times
 
 

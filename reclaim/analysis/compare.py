@@ -63,7 +63,7 @@ class Comparison:
 
 def compare(
     trace: DemandTrace,
-    policies: Iterable[PolicyLike],
+    policies: str | Iterable[PolicyLike],
     *,
     cost: CostModel,
     floor_bytes: int | None = None,
@@ -74,10 +74,11 @@ def compare(
 
     Rows for the clairvoyant optimum and grow-only are always there. A policy given twice appears once.
     """
+    given = (policies,) if isinstance(policies, str) else policies
     floor = choose_floor(trace, floor_bytes)[0]
     optimum = clairvoyant(trace.time_s, trace.end_s - trace.time_s, trace.demand_bytes, floor_bytes=floor, cost=cost)
     results: dict[str, ReplayResult] = {}
-    for policy in dict.fromkeys((GROW_ONLY, *policies)):
+    for policy in dict.fromkeys((GROW_ONLY, *given)):
         result = replay(trace, policy, cost=cost, floor_bytes=floor, granule_bytes=granule_bytes, idle=idle)
         results[_unused(result.policy, results)] = result
     least = optimum.cost_s

@@ -73,15 +73,7 @@ def plot_reserved(
         known = trace.capacity_bytes >= 0
         steps(trace.time_s[known], trace.capacity_bytes[known], color=_COLOURS[0], label="capacity, recorded", zorder=3)
     if trace.reserved_bytes is not None:
-        sampled = trace.reserved_bytes >= 0
-        steps(
-            trace.end_s[sampled],
-            trace.reserved_bytes[sampled],
-            color=_MEASURED,
-            linewidth=1.0,
-            label="reserved, measured",
-            zorder=4,
-        )
+        steps(*trace.reserved_steps(), color=_MEASURED, linewidth=1.0, label="reserved, measured", zorder=4)
     if floor:
         axes.axhline(floor / unit, color="#404040", linestyle="--", linewidth=0.9, label=f"floor {format_bytes(floor)}")
     for number, (start, end_of) in enumerate(_disabled_spans(trace)):
@@ -165,4 +157,4 @@ def _finish(axes: Axes, unit: int, time_label: str, title: str | None, *, empty:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, frameon=False, fontsize="small")
     if title:
-        axes.set_title(title, loc="left", pad=42)
+        axes.set_title(title.replace("$", r"\$"), loc="left", pad=42)  # no formula is meant

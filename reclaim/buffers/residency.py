@@ -1,11 +1,13 @@
-"""How much of a mapping is in memory, asked of the kernel."""
+"""How much of a piece of memory is resident, asked of the kernel."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import sys
+from typing import Any
 
-__all__ = ["resident_bytes"]
+__all__ = ["resident_bytes", "resident_bytes_at"]
 
 _CHUNK_PAGES = 1 << 20  # bounds the vector that mincore fills to 1 MiB
 
@@ -17,21 +19,32 @@ def resident_bytes(mapping: mmap.mmap, nbytes: int) -> int:
     """
     if nbytes == 0:
         return 0
-    page = mmap.PAGESIZE
     anchor = ctypes.c_char.from_buffer(mapping)  # holds the mapping open while its address is in use
-    address = ctypes.addressof(anchor)
-    pages = -(-nbytes // page)
+    return resident_bytes_at(ctypes.addressof(anchor), nbytes)
+
+
+def resident_bytes_at(address: int, nbytes: int) -> int:
+    """Resident bytes of the whole pages that hold [address, address + nbytes); none where nothing is mapped.
+
+    On systems without mincore the size itself, since nothing better is known.
+    """
+    if _mincore is None:
+        return nbytes
+    page = mmap.PAGESIZE
+    start = address - address % page
+    pages = -(-(address + nbytes - start) // page) if nbytes else 0
     resident = 0
-    vector = (ctypes.c_ubyte * min(pages, _CHUNK_PAGES))()
+    vector = (ctypes.c_ubyte * max(1, min(pages, _CHUNK_PAGES)))()
     for first in range(0, pages, _CHUNK_PAGES):
         count = min(_CHUNK_PAGES, pages - first)
-        if _mincore(address + first * page, count * page, vector) != 0:
-            raise OSError(ctypes.get_errno(), "mincore failed")
-        resident += bytes(memoryview(vector)[:count]).count(1)
+        if _mincore(start + first * page, count * page, vector) == 0:  # fails where the range is not all mapped
+            resident += bytes(memoryview(vector)[:count]).count(1)
     return resident * page
 
 
-def _load_mincore() -> ctypes._CFuncPtr:  # type: ignore[name-defined]
+def _load_mincore() -> Any:
+    if not sys.platform.startswith("linux"):
+        return None
     function = ctypes.CDLL(None, use_errno=True).mincore
     function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
     function.restype = ctypes.c_int

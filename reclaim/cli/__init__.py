@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.showwarning = show_warning
         warnings.simplefilter("always", TraceWarning)
         try:
-            code = app(args=list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
+            given = list(sys.argv[1:] if arguments is None else arguments)
+            code = app(args=given or ["--help"], standalone_mode=False)
         except UsageError as error:
             return _complain(f"{error.format_message()} (see --help)")
         except Abort:

@@ -22,19 +22,21 @@ __all__ = [
     "PolicyOption",
     "TraceArgument",
     "load_trace",
+    "parse_size",
     "print_comparison",
     "print_json",
     "print_table",
 ]
 
 
-def _size(text: str) -> int:
+def parse_size(text: str | int) -> int:
+    """A size on the command line; bad ones are usage errors."""
     try:
-        size = parse_bytes(text)
-    except ValueError as error:
+        size = parse_bytes(str(text))
+    except (ValueError, OverflowError) as error:
         raise typer.BadParameter(str(error)) from None
-    if size < 0:
-        raise typer.BadParameter(f"{text!r} is negative")
+    if not 0 <= size < 2**63:
+        raise typer.BadParameter(f"{text!r} is negative or more than 8 EiB")
     return size
 
 
@@ -56,7 +58,9 @@ CostOption = Annotated[
 ]
 FloorOption = Annotated[
     int | None,
-    typer.Option("--floor", parser=_size, metavar="SIZE", help="Never shrink below, such as 64MiB; else the trace's."),
+    typer.Option(
+        "--floor", parser=parse_size, metavar="SIZE", help="Never shrink below, such as 64MiB; else the trace's."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -86,8 +90,9 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for row in rows:
         table.add_row(*map(Text, row))
     console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 200  # a pipe has no width; keep every row on one line
+    # Wider than the terminal is wrapped by it; rich would cut cells instead, names first.
+    unlimited = console.options.update(width=10_000)
+    console.width = max(console.width, console.measure(table, options=unlimited).maximum)
     console.print(table)
 
 

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from reclaim.units import format_bytes, parse_bytes
+from reclaim.cli.common import parse_size
+from reclaim.units import GIB, format_bytes
 
 __all__ = ["workload"]
 
@@ -23,7 +24,9 @@ def workload(
     hidden: Annotated[int, typer.Option(min=1, help="Hidden size of the model.")] = 4096,
     intermediate: Annotated[int, typer.Option(min=1, help="Intermediate size of one expert.")] = 14336,
     top_k: Annotated[int, typer.Option(min=1, help="Experts a token.")] = 2,
-    device_memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of the modelled device.")] = "80GiB",
+    device_memory: Annotated[
+        int, typer.Option(parser=parse_size, metavar="SIZE", help="Memory of the modelled device.")
+    ] = 80 * GIB,
 ) -> None:
     """Serve a request log with a modelled engine, and write the scratch demand of its fused MoE layers.
 
@@ -33,7 +36,8 @@ def workload(
     from reclaim.traces.serving import FusedMoE, Scheduler, demand_trace
 
     try:
-        total_bytes = parse_bytes(device_memory)
+        if device_memory == 0:
+            raise ValueError("--device-memory must be more than 0")
         scheduler = Scheduler(token_budget=token_budget, max_sequences=max_sequences)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
@@ -42,7 +46,7 @@ def workload(
         log if seconds is None else log.between(0.0, seconds),
         scheduler=replace(scheduler, chunked=not whole_prompts),
         formula=FusedMoE(hidden=hidden, intermediate=intermediate, top_k=top_k),
-        total_bytes=total_bytes,
+        total_bytes=device_memory,
     )
     trace.save(output)
     figures = trace.summary()

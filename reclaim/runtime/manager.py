@@ -124,7 +124,8 @@ class WorkspaceManager:
     def get_simultaneous(self, *requests: Request) -> list[torch.Tensor]:
         """Views of all parts, which live side by side in the current slot; it grows where needed.
 
-        The same request gives the same view objects until the slot is resized: do not change their shape in place.
+        With gradients off, the same request gives the same view objects until the slot is resized: do not change
+        their shape in place.
         Raises ValueError for an impossible size, WorkspaceLockedError when it would have to grow while locked,
         WorkspaceOutOfMemoryError when it cannot.
         """
@@ -141,7 +142,7 @@ class WorkspaceManager:
         return WorkspacePlan(parts, nbytes, self._plans, len(self._slots))
 
     def get(self, plan: WorkspacePlan) -> tuple[torch.Tensor, ...]:
-        """The views of a plan of this manager; the same objects until the slot is resized.
+        """The views of a plan of this manager; the same objects until the slot is resized, unless gradients are on.
 
         Raises as `get_simultaneous` does, and ValueError for another manager's plan.
         """
@@ -150,7 +151,7 @@ class WorkspaceManager:
         if plan.register is not self._plans:
             raise ValueError(f"{plan} belongs to another workspace: plan it on this one")
         views = plan.views[slot.index]
-        if views is None:
+        if views is None or torch.is_grad_enabled():
             return slot.plan_views(plan)
         nbytes = plan.required_bytes
         if slot.retained is not None:

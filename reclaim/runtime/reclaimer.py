@@ -75,12 +75,13 @@ class EagerWorkspaceReclaimer:
 
         self._manager = scratch if isinstance(scratch, WorkspaceManager) else None
         self._recorder = recorder
+        spec = policy if isinstance(policy, str) else None
         self._slots = tuple(
-            SlotReclaimer(each, make_policy, _choose_floor(each, floor_bytes), recorder) for each in scratches
+            SlotReclaimer(each, make_policy, _choose_floor(each, floor_bytes), recorder, spec) for each in scratches
         )
         self._first = self._slots[0]
         self._only = self._first if len(self._slots) == 1 else None
-        self._spec = policy if isinstance(policy, str) else self._first.policy_name
+        self._spec = spec or self._first.policy_name
         self._total_bytes = cost.total_bytes
         self._describe()
 

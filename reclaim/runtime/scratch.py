@@ -63,6 +63,14 @@ class Scratch(Protocol):
         """Whether its owner allows it to shrink now."""
 
     @property
+    def in_graph(self) -> bool:
+        """Whether its owner says that the forward belongs to a graph."""
+
+    @property
+    def failed_growths(self) -> int:
+        """Growths that failed for lack of memory since it was made."""
+
+    @property
     def address_stable(self) -> bool:
         """Whether its address survives a resize."""
 
@@ -75,7 +83,7 @@ class Scratch(Protocol):
         """Whether demand is only counted here, and `reclaimable` is always True.
 
         Then `begin_forward` sets required_bytes to 0 and grew to False and does no more, which is harmless in a
-        forward that passes through, and the reclaimer may set the two itself.
+        forward that passes through, `end_forward` does nothing, and the reclaimer need call neither.
         """
 
     @property
@@ -95,8 +103,11 @@ class Scratch(Protocol):
         Returns the floor as this scratch holds it, rounded up to its alignment.
         """
 
-    def begin_forward(self) -> None:
-        """Set the logical size to zero and keep the storage."""
+    def begin_forward(self, *, measure: bool = True) -> None:
+        """Set the logical size to zero and keep the storage; without `measure`, only where a shrink is possible."""
+
+    def end_forward(self) -> None:
+        """Bring required_bytes and grew up to date, and storage below the floor up to it."""
 
     def reallocate(self, nbytes: int) -> bool:
         """Drop the storage first, then hold exactly `nbytes`; 0 releases.

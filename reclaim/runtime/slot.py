@@ -39,6 +39,7 @@ class Slot:
 
     managed = True
     reclaimable = True
+    in_graph = False
 
     __slots__ = (
         "_alloc_context",
@@ -163,10 +164,13 @@ class Slot:
         self._replaced = replaced
         return self._floor_bytes
 
-    def begin_forward(self) -> None:
+    def begin_forward(self, *, measure: bool = True) -> None:
         """See `Scratch`."""
         self.required_bytes = 0
         self.grew = False
+
+    def end_forward(self) -> None:
+        """See `Scratch`."""
 
     def fits(self, nbytes: int) -> bool:
         """Whether a request of `nbytes` would succeed under the lock."""
@@ -193,7 +197,10 @@ class Slot:
         """Cut and keep the views of a plan, growing first where needed."""
         self.ensure(plan.required_bytes)
         self.count(plan.required_bytes)
-        views = plan.views[self.index] = tuple(self._views(plan.parts))
+        views = tuple(self._views(plan.parts))
+        # With gradients on, an in-place write would tie a kept view to the graph of each forward, for ever.
+        if not torch.is_grad_enabled():
+            plan.views[self.index] = views
         return views
 
     def retain(self, key: Hashable, part: Part) -> tuple[torch.Tensor, bool]:
@@ -249,11 +256,10 @@ class Slot:
         self._blocked_bytes = 0
 
     def _views(self, parts: Iterable[Part]) -> list[torch.Tensor]:
-        # Inside inference mode a view would become an inference tensor, which later forwards could not use.
-        if torch.is_inference_mode_enabled():
-            with torch.inference_mode(False):
-                return _views(self._tensor, parts)
-        return _views(self._tensor, parts)
+        # Inside inference mode a view would become an inference tensor, which later forwards could not use. A view
+        # of the detached tensor leaves the history of what is written to it to itself.
+        with torch.inference_mode(False):
+            return _views(self._tensor.detach(), parts)
 
     def _grow(self, nbytes: int) -> None:
         if not self.fits(nbytes):

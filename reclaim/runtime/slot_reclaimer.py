@@ -49,14 +49,16 @@ class SlotReclaimer:
         make_policy: Callable[[int, int], GranulePolicy],
         floor_bytes: int,
         recorder: TraceRecorder | None,
+        spec: str | None = None,
     ) -> None:
-        """`make_policy`: (floor_bytes, granule_bytes) -> a fresh policy."""
+        """`make_policy`: (floor_bytes, granule_bytes) -> a fresh policy. `spec`: what it is made from."""
         self.scratch = scratch
         self.disabled_reason: str | None = None
         self._begun = False
         self._warming_up = False
         self._make_policy = make_policy
         self._recorder = recorder
+        self._spec = spec
         self._turn = scratch.turn
         self._streams = None if scratch.device.type == "cpu" else StreamWatch(scratch.device)
         if self._streams is not None and not self._streams.sees_capture:
@@ -156,11 +158,11 @@ class SlotReclaimer:
         try:
             self._started = monotonic()
             scratch = self.scratch
-            if scratch.managed:
-                scratch.begin_forward()
-            self._passing = self._guard(graph, dummy, multi_stream)
-            if self._passing is None and not scratch.managed:
-                scratch.begin_forward()
+            scratch.required_bytes = 0
+            scratch.grew = False
+            self._passing = self._guard(graph or scratch.in_graph, dummy, multi_stream)
+            if self._passing is None:
+                scratch.begin_forward(measure=self._recorder is not None)
         except Exception:
             self._give_up()
             self._passing = events.disabled(_ERROR)
@@ -173,6 +175,8 @@ class SlotReclaimer:
         try:
             ended = monotonic()
             scratch = self.scratch
+            if self._passing is None:
+                scratch.end_forward()
             # After the body, but before a shrink: what the forward really had.
             capacity, demand, grew = scratch.capacity_bytes, scratch.required_bytes, scratch.grew
             self._peak_capacity = max(self._peak_capacity, capacity)
@@ -207,7 +211,10 @@ class SlotReclaimer:
         except IndexError:
             return now
         try:
-            if self._guard(False, False, False) is not None or self.scratch.capacity_bytes < self.floor_bytes:
+            if (
+                self._guard(self.scratch.in_graph, False, False) is not None
+                or self.scratch.capacity_bytes < self.floor_bytes
+            ):
                 return inf
             if self._policy.deadline() <= now:
                 target = self._policy.idle(self.scratch.capacity_bytes, now)
@@ -243,9 +250,10 @@ class SlotReclaimer:
         """Figures since it was built."""
         scratch = self.scratch
         return SlotReclaimStats(
+            scratch=str(scratch),
             enabled=self.disabled_reason is None,
             disabled_reason=self.disabled_reason,
-            policy=self.policy_name,
+            policy=self._spec or self.policy_name,
             floor_bytes=self.floor_bytes,
             capacity_bytes=scratch.capacity_bytes,
             peak_capacity_bytes=max(self._peak_capacity, scratch.capacity_bytes),
@@ -321,6 +329,9 @@ class SlotReclaimer:
             self._aborted += 1
             self._policy.policy.reset()
             return events.ABORTED
+        if self.scratch.in_graph:
+            self._passed["graph"] += 1
+            return events.passed("graph")
         if not self.scratch.reclaimable:
             self._passed["unreclaimable"] += 1
             self._policy.policy.reset()

@@ -56,9 +56,10 @@ class SlotReclaimStats:
     """What a reclaimer did with one scratch since it was built. Sizes are bytes, times seconds.
 
     ====================  ======================================================================
+    scratch               which one
     enabled               whether it still reclaims
     disabled_reason       why not, or None
-    policy                the policy's name
+    policy                the spec it was made from, or the policy's name
     floor_bytes           never shrunk below
     capacity_bytes        storage held now
     peak_capacity_bytes   the most it held
@@ -82,6 +83,7 @@ class SlotReclaimStats:
     ====================  ======================================================================
     """
 
+    scratch: str
     enabled: bool
     disabled_reason: str | None
     policy: str

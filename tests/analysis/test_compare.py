@@ -100,6 +100,7 @@ def test_without_idle_no_policy_is_asked_between_forwards(trace):
 
         def idle(self, capacity_bytes, *, now):
             asked.append(now)
+            assert len(asked) < 100, "it spins"
 
     trace.duration_s[:] = 0.5  # so that there are gaps
     compare(trace, [lambda floor, _: Idler(floor)], cost=COST, idle=False)

@@ -212,6 +212,11 @@ def test_the_axis_begins_at_zero_and_holds_the_highest_value():
     assert high >= 9
 
 
+@pytest.mark.parametrize("demands", [[], [0, 0]])
+def test_where_there_is_nothing_to_see_the_axis_goes_from_zero_to_one(demands):
+    assert plot_reserved(regular(demands)).get_ylim() == (0, 1)
+
+
 def test_demand_is_zero_between_forwards():
     # 5 B from 0 to 1 s, nothing to 3 s, 7 B from 3 to 4 s
     trace = DemandTrace(time_s=[0, 3], duration_s=[1, 1], demand_bytes=[5, 7])

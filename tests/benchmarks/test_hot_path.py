@@ -74,13 +74,17 @@ class TestRequests:
         def carve():
             return [storage[begin:end].view(dtype).reshape(shape) for begin, end, dtype, shape in cuts]
 
-        benchmark.pedantic(carve, rounds=100, iterations=100, warmup_rounds=2)
+        with torch.inference_mode():
+            benchmark.pedantic(carve, rounds=100, iterations=100, warmup_rounds=2)
 
     def test_get_simultaneous(self, benchmark, workspace):
-        benchmark.pedantic(lambda: workspace.get_simultaneous(*REQUESTS), rounds=100, iterations=100, warmup_rounds=2)
+        with torch.inference_mode():
+            benchmark.pedantic(lambda: workspace.get_simultaneous(*REQUESTS), **ROUNDS)
 
     def test_get_with_a_plan(self, benchmark, workspace):
         plan = workspace.plan(*REQUESTS)
         workspace.get(plan)
         get = workspace.get
-        benchmark.pedantic(lambda: get(plan), **ROUNDS)
+        with torch.inference_mode():
+            get(plan)
+            benchmark.pedantic(lambda: get(plan), **ROUNDS)

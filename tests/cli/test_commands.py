@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +103,35 @@ def test_workload_makes_a_trace_from_a_request_log(tmp_path, capsys):
     assert len(DemandTrace.load(output)) == 2
 
 
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_names_are_never_cut_on_a_narrow_terminal(trace, capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    for command in ("compare", "replay"):
+        out = run(capsys, command, trace)[1]
+        assert "three-window" in out
+        assert "shrinks" in out
+
+
+def test_a_trace_can_come_through_a_pipe(trace, tmp_path, capsys):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(Path(trace).read_bytes()))
+    writer.start()
+    code, out, _ = run(capsys, "replay", str(pipe), "--json")
+    writer.join()
+    assert (code, json.loads(out)["results"][0]["forwards"]) == (0, 5)
+
+
+def test_a_dollar_in_a_title_is_no_formula(trace, tmp_path, capsys):
+    assert run(capsys, "plot", trace, "-o", str(tmp_path / "a.png"), "--title", "$\\frac{a}$ 5 $")[0] == 0
+
+
+def test_without_arguments_it_helps(capsys):
+    code, out, err = run(capsys)
+    assert (code, err) == (0, "")
+    assert "compare" in out
+
+
 def test_policies_lists_every_name_with_its_parameters(capsys):
     code, out, _ = run(capsys, "policies", "--json")
     rows = {row["name"]: row for row in json.loads(out)["policies"]}
@@ -120,6 +152,10 @@ def test_policies_lists_every_name_with_its_parameters(capsys):
         (["compare", "nothing.jsonl"], "nothing.jsonl: No such file or directory"),
         (["compare", "azure-code", "--floor", "much"], "'much' is not a size"),
         (["compare", "azure-code", "--floor", "-1"], "negative"),
+        (["compare", "azure-code", "--floor", "1e30"], "8 EiB"),
+        (["plot", "azure-code", "-o", "nowhere/a.png"], "nowhere/a.png: No such file"),
+        (["workload", "nothing.csv", "-o", "x.jsonl", "--device-memory", "0"], "--device-memory"),
+        (["workload", "nothing.csv", "-o", "x.jsonl", "--device-memory", "-1"], "negative"),
         (["compare", "azure-code", "--cost", "nothing.json"], "nothing.json: No such file"),
         (["plot", "azure-code", "--output", "a.gif"], "end the name of a picture in .png, .svg, .pdf"),
         (["plot", "azure-code"], "--output"),

@@ -144,6 +144,7 @@ class TestRetained:
         ask(7 * KIB + 1)
         assert workspace.get_retained("cache", (KIB,), BYTES)[1] is False
 
+    @torch.no_grad()
     def test_a_plan_with_cached_views_ends_it_too(self, workspace):
         plan = workspace.plan(((8 * KIB,), BYTES))
         views = workspace.get(plan)

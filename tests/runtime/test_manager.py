@@ -120,6 +120,7 @@ def test_the_default_device_does_not_matter(workspace):
     assert view.device.type == kept.device.type == "cpu"
 
 
+@torch.no_grad()
 def test_the_same_request_gives_the_same_views_and_a_list_shape_works_too(workspace):
     first = workspace.get_simultaneous(((4, 4), torch.float32), ((2,), BYTES))
     second = workspace.get_simultaneous(((4, 4), torch.float32), ((2,), BYTES))
@@ -154,6 +155,23 @@ def test_room_can_be_made_when_a_growth_fails(monkeypatch):
 
 
 class TestPlans:
+    def test_with_gradients_on_a_view_is_not_tied_to_the_forward_before(self, workspace):
+        plan = workspace.plan(((8, 8), torch.float32))
+        weight = torch.nn.Parameter(torch.ones(8, 8))
+        histories = []
+        for _ in range(3):
+            (view,) = workspace.get(plan)
+            assert not view.requires_grad
+            x = torch.ones(8, 8)
+            view.copy_(x @ weight)
+            histories.append(weakref.ref(x))  # the graph keeps x for the gradient of weight
+            del view, x
+        gc.collect()
+        assert [history() for history in histories] == [None] * 3
+        with torch.no_grad():
+            assert not workspace.get(plan)[0].requires_grad
+
+    @torch.no_grad()
     def test_get_returns_the_same_views_until_a_resize(self, workspace):
         plan = workspace.plan(((4, 4), torch.float32), ((10,), BYTES))
         views = workspace.get(plan)

@@ -22,7 +22,8 @@ class FakeScratch:
     managed = True
     stale_bytes = 0
     grow_seconds = 0.0
-    reallocations = returned_bytes = 0
+    reallocations = returned_bytes = failed_growths = 0
+    in_graph = False
 
     def __init__(self) -> None:
         self.device = torch.device("cuda", 0)
@@ -37,8 +38,11 @@ class FakeScratch:
     def bind(self, floor_bytes, grow_target, replaced):
         return floor_bytes
 
-    def begin_forward(self) -> None:
+    def begin_forward(self, *, measure=True) -> None:
         self.required_bytes, self.grew = 0, False
+
+    def end_forward(self) -> None:
+        pass
 
     def ask(self, nbytes: int) -> None:
         self.required_bytes = max(self.required_bytes, nbytes)

@@ -340,7 +340,7 @@ def test_a_meta_that_cannot_be_written_leaves_the_old_file(tmp_path):
     path = tmp_path / "t.jsonl"
     DemandTrace(time_s=[0], demand_bytes=[1]).save(path)
     before = path.read_bytes()
-    with pytest.raises(TypeError):
+    with pytest.raises(TraceFormatError, match="header cannot hold"):
         DemandTrace(time_s=[0], demand_bytes=[2], meta={"source": object()}).save(path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["t.jsonl"]

@@ -9,14 +9,19 @@ from reclaim.errors import TraceFormatError
 from reclaim.traces.formats import jsonl, npz
 from reclaim.traces.trace import DemandTrace
 
-__all__ = ["read", "write"]
+__all__ = ["parse", "read", "write"]
 
 
 def read(path: str | os.PathLike[str]) -> DemandTrace:
     """Read a trace in any of our formats, told apart by content. Raises TraceFormatError, OSError."""
-    with open(path, "rb") as file:
-        start = file.read(4)
-    return npz.read(path) if npz.matches(start) else jsonl.read(path)
+    with open(path, "rb") as file:  # once: a pipe cannot be read again
+        content = file.read()
+    return parse(content, path)
+
+
+def parse(content: bytes, path: str | os.PathLike[str]) -> DemandTrace:
+    """The trace in the content of a file; `path` is for messages. Raises TraceFormatError."""
+    return npz.parse(content, path) if npz.matches(content) else jsonl.parse(content, path)
 
 
 def write(trace: DemandTrace, path: str | os.PathLike[str]) -> None:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+import msgspec
 
 from reclaim.errors import TraceFormatError
 
-__all__ = ["SCHEMA", "check_header", "make_header"]
+__all__ = ["SCHEMA", "check_header", "encode_header"]
 
 SCHEMA = "reclaim.trace/1"
 
 
-def make_header(meta: dict[str, Any]) -> dict[str, Any]:
-    """The header that stands before the forwards of a trace with this meta."""
-    return {"schema": SCHEMA, **{key: value for key, value in meta.items() if value is not None}}
+def encode_header(meta: dict[str, Any], path: str | os.PathLike[str]) -> bytes:
+    """The header of a trace with this meta, as JSON. Raises TraceFormatError when it could not be read back."""
+    try:
+        encoded = msgspec.json.encode(_header(meta))
+        check_header(msgspec.json.decode(encoded), f"{path}: header")
+    except (TypeError, msgspec.MsgspecError) as error:
+        raise TraceFormatError(f"{path}: the header cannot hold {meta}: {error}") from None
+    return encoded
+
+
+def _header(meta: dict[str, Any]) -> dict[str, Any]:
+    return {"schema": SCHEMA} | {key: value for key, value in meta.items() if value is not None and key != "schema"}
 
 
 def check_header(header: Any, where: str) -> dict[str, Any]:
@@ -25,5 +37,7 @@ def check_header(header: Any, where: str) -> dict[str, Any]:
     for field, least in (("floor_bytes", 0), ("start_bytes", 0), ("granule_bytes", 1), ("total_bytes", 1)):
         value = header.get(field)
         if value is not None and (type(value) is not int or value < least):
-            raise TraceFormatError(f"{where}: {field} is {value!r}; it must be a whole number of bytes")
+            raise TraceFormatError(
+                f"{where}: {field} is {value!r}; it must be a whole number of bytes, at least {least}"
+            )
     return {key: value for key, value in header.items() if key != "schema"}

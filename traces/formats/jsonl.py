@@ -16,10 +16,10 @@ import numpy as np
 
 from reclaim.errors import TraceFormatError
 from reclaim.files import replace_file
-from reclaim.traces.formats.header import check_header, make_header
+from reclaim.traces.formats.header import check_header, encode_header
 from reclaim.traces.trace import NOT_SAMPLED, DemandTrace, TraceWarning
 
-__all__ = ["ForwardRecord", "read", "write"]
+__all__ = ["ForwardRecord", "parse", "write"]
 
 _GZIP = b"\x1f\x8b"
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -41,9 +41,9 @@ class ForwardRecord(msgspec.Struct, omit_defaults=True, gc=False):
 _decoder = msgspec.json.Decoder(ForwardRecord)
 
 
-def read(path: str | os.PathLike[str]) -> DemandTrace:
-    """Read a trace; a torn last line is dropped with a TraceWarning. Raises TraceFormatError, OSError."""
-    lines, torn, number = _split(_content(path))
+def parse(content: bytes, path: str | os.PathLike[str]) -> DemandTrace:
+    """The trace in the content of a file; a torn last line is dropped with a TraceWarning. Raises TraceFormatError."""
+    lines, torn, number = _split(_unzip(content, path))
     if not lines:
         raise TraceFormatError(f"{path}: empty file; a trace begins with a header line")
     try:
@@ -58,7 +58,7 @@ def read(path: str | os.PathLike[str]) -> DemandTrace:
         except TraceFormatError:
             if _is_json(torn):  # whole, and wrong all the same
                 raise
-            warnings.warn(f"{path}:{number}: dropped a torn last line", TraceWarning, stacklevel=2)
+            warnings.warn(f"{path}:{number}: dropped a torn last line", TraceWarning, stacklevel=4)
     _check_order(path, records)
     return _assemble(records, meta)
 
@@ -66,16 +66,14 @@ def read(path: str | os.PathLike[str]) -> DemandTrace:
 def write(trace: DemandTrace, path: str | os.PathLike[str], *, compress: bool) -> None:
     """Write a trace, whole or not at all."""
     encoder = msgspec.json.Encoder()
-    lines = [encoder.encode(make_header(trace.meta)), *map(encoder.encode, _records(trace)), b""]
+    lines = [encode_header(trace.meta, path), *map(encoder.encode, _records(trace)), b""]
     content = b"\n".join(lines)
     with replace_file(path) as file:
         # mtime 0: the same trace always gives the same file.
         file.write(gzip.compress(content, 9, mtime=0) if compress else content)
 
 
-def _content(path: str | os.PathLike[str]) -> bytes:
-    with open(path, "rb") as file:
-        content = file.read()
+def _unzip(content: bytes, path: str | os.PathLike[str]) -> bytes:
     if not content.startswith(_GZIP):
         return content
     try:

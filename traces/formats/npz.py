@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import zipfile
 import zlib
@@ -11,10 +12,10 @@ import numpy as np
 
 from reclaim.errors import TraceFormatError
 from reclaim.files import replace_file
-from reclaim.traces.formats.header import check_header, make_header
+from reclaim.traces.formats.header import check_header, encode_header
 from reclaim.traces.trace import DemandTrace
 
-__all__ = ["matches", "read", "write"]
+__all__ = ["matches", "parse", "write"]
 
 _REQUIRED = ("header", "time_s", "duration_s", "demand_bytes")
 _OPTIONAL = ("capacity_bytes", "reserved_bytes")
@@ -25,10 +26,10 @@ def matches(start: bytes) -> bool:
     return start.startswith(b"PK\x03\x04")
 
 
-def read(path: str | os.PathLike[str]) -> DemandTrace:
-    """Read a trace. Raises TraceFormatError, OSError. Nothing in the archive is unpickled."""
+def parse(content: bytes, path: str | os.PathLike[str]) -> DemandTrace:
+    """The trace in the content of a file. Raises TraceFormatError. Nothing in the archive is unpickled."""
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise TraceFormatError(f"{path}: damaged npz file ({error})") from None
@@ -59,7 +60,7 @@ def read(path: str | os.PathLike[str]) -> DemandTrace:
 def write(trace: DemandTrace, path: str | os.PathLike[str]) -> None:
     """Write a trace, whole or not at all."""
     arrays: dict[str, np.ndarray] = {
-        "header": np.frombuffer(msgspec.json.encode(make_header(trace.meta)), dtype=np.uint8),
+        "header": np.frombuffer(encode_header(trace.meta, path), dtype=np.uint8),
         "time_s": trace.time_s,
         "duration_s": trace.duration_s,
         "demand_bytes": trace.demand_bytes,
@@ -68,4 +69,4 @@ def write(trace: DemandTrace, path: str | os.PathLike[str]) -> None:
     if trace.event is not None:
         arrays["event"] = np.array([text or "" for text in trace.event])
     with replace_file(path) as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # none is named allow_pickle

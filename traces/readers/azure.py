@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Iterator
 from datetime import datetime
@@ -12,7 +13,7 @@ import numpy as np
 from reclaim.errors import TraceFormatError
 from reclaim.traces.serving.requests import Requests
 
-__all__ = ["matches", "read"]
+__all__ = ["matches", "parse"]
 
 _COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 _META = {
@@ -26,12 +27,15 @@ def matches(start: bytes) -> bool:
     return start.removeprefix(b"\xef\xbb\xbf").startswith(",".join(_COLUMNS).encode())
 
 
-def read(path: str | os.PathLike[str]) -> Requests:
-    """Read a log; arrivals count from the first. Raises TraceFormatError, naming file, line and column; OSError."""
+def parse(content: bytes, path: str | os.PathLike[str]) -> Requests:
+    """The log in the content of a file; arrivals count from the first.
+
+    Raises TraceFormatError, naming file, line and column.
+    """
     nanoseconds: list[int] = []
     prompts: list[int] = []
     outputs: list[int] = []
-    for where, row in _rows(path):
+    for where, row in _rows(content, path):
         nanoseconds.append(_nanoseconds(row[0], where))
         if nanoseconds[-1] < nanoseconds[max(0, len(nanoseconds) - 2)]:
             raise TraceFormatError(f"{where}: TIMESTAMP: {row[0]} is before the line above")
@@ -46,22 +50,21 @@ def read(path: str | os.PathLike[str]) -> Requests:
     )
 
 
-def _rows(path: str | os.PathLike[str]) -> Iterator[tuple[str, list[str]]]:
+def _rows(content: bytes, path: str | os.PathLike[str]) -> Iterator[tuple[str, list[str]]]:
     """file:line and the fields of every request."""
     # A byte that is no UTF-8 becomes a character that is no digit, and is then reported with its line.
-    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-        rows = csv.reader(file)
-        try:
-            if tuple(next(rows, ())) != _COLUMNS:
-                raise TraceFormatError(f"{path}:1: expected the columns {', '.join(_COLUMNS)}")
-            for row in rows:
-                if row:
-                    where = f"{path}:{rows.line_num}"
-                    if len(row) != len(_COLUMNS):
-                        raise TraceFormatError(f"{where}: expected {len(_COLUMNS)} fields, got {len(row)}")
-                    yield where, row
-        except csv.Error as error:
-            raise TraceFormatError(f"{path}:{rows.line_num}: {error}") from None
+    rows = csv.reader(io.StringIO(content.decode("utf-8-sig", errors="replace"), newline=""))
+    try:
+        if tuple(next(rows, ())) != _COLUMNS:
+            raise TraceFormatError(f"{path}:1: expected the columns {', '.join(_COLUMNS)}")
+        for row in rows:
+            if row:
+                where = f"{path}:{rows.line_num}"
+                if len(row) != len(_COLUMNS):
+                    raise TraceFormatError(f"{where}: expected {len(_COLUMNS)} fields, got {len(row)}")
+                yield where, row
+    except csv.Error as error:
+        raise TraceFormatError(f"{path}:{rows.line_num}: {error}") from None
 
 
 def _nanoseconds(text: str, where: str) -> int:

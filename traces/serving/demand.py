@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from reclaim.errors import InputError
 from reclaim.traces.serving.scheduler import Forwards
 
 __all__ = ["FusedMoE"]
@@ -42,8 +43,14 @@ class FusedMoE:
         return self.bytes_for_tokens(forwards.tokens)
 
     def bytes_for_tokens(self, tokens: ArrayLike) -> NDArray[np.int64]:
-        """The demand for each number of new tokens, int64. No tokens ask for nothing."""
+        """The demand for each number of new tokens, int64. No tokens ask for nothing.
+
+        Raises InputError beyond 2^61 bytes.
+        """
         count = np.asarray(tokens, dtype=np.int64)  # int32 products would wrap from 2 GiB on
+        widest = self.top_k * max(2 * self.intermediate, self.hidden) * self.element_bytes
+        if int(count.max(initial=0)) * widest >= 2**61:  # in Python's integers, which do not wrap
+            raise InputError(f"{self} asks for more than 2^61 bytes in one forward")
         routed = np.minimum(count, self.chunk_tokens) * self.top_k
         first = np.maximum(routed * max(self.intermediate, self.hidden), count * self.hidden)
         second = routed * max(2 * self.intermediate, self.hidden)

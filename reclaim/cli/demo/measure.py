@@ -44,11 +44,8 @@ class MeasuredRun:
     @property
     def mean_reserved_bytes(self) -> float:
         """Resident bytes over time, each sample held until the next."""
-        assert self.trace.reserved_bytes is not None
-        sampled = self.trace.reserved_bytes >= 0
-        times = np.append(self.trace.end_s[sampled], self.trace.end_s[-1])
-        lasted = np.diff(times)
-        sizes = self.trace.reserved_bytes[sampled]
+        times, sizes = self.trace.reserved_steps()
+        lasted = np.diff(np.append(times, self.trace.end_s[-1]))
         return float(np.average(sizes, weights=lasted)) if lasted.sum() > 0 else float(sizes[-1])
 
     def latency_percentile_s(self, percent: float) -> float:
