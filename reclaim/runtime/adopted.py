@@ -42,7 +42,7 @@ class TensorScratch:
 
         reclaimable, graph: the name of an attribute or method of the owner, or a callable taking the owner: whether the
             tensor may shrink now (None: always), and whether a forward belongs to a graph (None: never).
-        Raises TypeError unless it is a one-dimensional contiguous tensor.
+        Raises TypeError unless it is a one-dimensional contiguous tensor, and the owner can be referenced weakly.
         """
         tensor = getattr(owner, attribute)
         if not isinstance(tensor, torch.Tensor) or tensor.dim() != 1 or not tensor.is_contiguous():
