@@ -68,12 +68,14 @@ def plot_reserved(
         steps(times, sizes, color=_OPTIMUM, linewidth=1.0, linestyle=":", label=CLAIRVOYANT, zorder=2)
     for number, result in enumerate(results):
         colour = _COLOURS[number % len(_COLOURS)]
-        steps(*result.timeline(), color=colour, linewidth=1.0, label=result.policy, zorder=3)
+        steps(*result.timeline(), color=colour, linewidth=1.8, label=result.policy, zorder=3)
     if not results and trace.capacity_bytes is not None and len(trace):
         known = trace.capacity_bytes >= 0
         steps(trace.time_s[known], trace.capacity_bytes[known], color=_COLOURS[0], label="capacity, recorded", zorder=3)
     if trace.reserved_bytes is not None:
-        steps(*trace.reserved_steps(), color=_MEASURED, linewidth=1.0, label="reserved, measured", zorder=4)
+        # Dashed and thin: where memory really goes back it lies on the capacity, which must still be seen.
+        style = {"color": _MEASURED, "linewidth": 0.9, "linestyle": (0, (4, 3))}
+        steps(*trace.reserved_steps(), **style, label="reserved, measured", zorder=4)
     if floor:
         axes.axhline(floor / unit, color="#404040", linestyle="--", linewidth=0.9, label=f"floor {format_bytes(floor)}")
     for number, (start, end_of) in enumerate(_disabled_spans(trace)):
