@@ -74,8 +74,9 @@ def plot_reserved(
         steps(trace.time_s[known], trace.capacity_bytes[known], color=_COLOURS[0], label="capacity, recorded", zorder=3)
     if trace.reserved_bytes is not None:
         # Dashed and thin: where memory really goes back it lies on the capacity, which must still be seen.
-        style = {"color": _MEASURED, "linewidth": 0.9, "linestyle": (0, (4, 3))}
-        steps(*trace.reserved_steps(), **style, label="reserved, measured", zorder=4)
+        times, sizes = trace.reserved_steps()
+        dashes = (0, (4, 3))
+        steps(times, sizes, color=_MEASURED, linewidth=0.9, linestyle=dashes, label="reserved, measured", zorder=4)
     if floor:
         axes.axhline(floor / unit, color="#404040", linestyle="--", linewidth=0.9, label=f"floor {format_bytes(floor)}")
     for number, (start, end_of) in enumerate(_disabled_spans(trace)):

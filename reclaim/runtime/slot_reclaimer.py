@@ -15,19 +15,17 @@ from types import TracebackType
 
 from reclaim.errors import OverlappingForwardError, WorkspaceStateError
 from reclaim.policy.granule import GranulePolicy
-from reclaim.runtime.errors import WorkspaceOutOfMemoryError
 from reclaim.runtime.scratch import Scratch, between_forwards
+from reclaim.runtime.shrinker import Shrinker
 from reclaim.runtime.stats import SlotReclaimStats
 from reclaim.runtime.streams import StreamWatch
 from reclaim.traces import TraceRecorder, events
-from reclaim.units import format_bytes
 
 __all__ = ["SlotReclaimer"]
 
 logger = logging.getLogger("reclaim")
 
 _SAMPLE_S = 0.1  # reserved bytes are sampled at resizes, and else at most so often
-_PINNED_BEFORE_WARNING = 3
 
 # Why reclaiming is off.
 _CAPTURE = "capture"
@@ -67,17 +65,13 @@ class SlotReclaimer:
         self._started = 0.0
         self._sample_due = 0.0
         self._rearmed = False
-        self._pinned_in_a_row = 0
         self._observed = self._aborted = 0
-        self._grows = self._shrinks = self._failed = 0
-        self._claimed_bytes = 0
-        self._returned_before = scratch.returned_bytes
+        self._grows = 0
+        self._shrinker = Shrinker(scratch)
         self._peak_capacity = scratch.capacity_bytes
         self._peak_demand = 0
-        self._shrink_seconds = 0.0
         self._grow_seconds = scratch.grow_seconds  # of the scratch, as of the last growth seen
         self._passed: Counter[str] = Counter()
-        self._skipped: Counter[str] = Counter()
         self._set_floor(floor_bytes)
 
     def warm_up(self, on: bool) -> None:
@@ -265,15 +259,15 @@ class SlotReclaimer:
             aborted=self._aborted,
             grows=self._grows,
             reallocations=scratch.reallocations,
-            shrinks=self._shrinks,
-            failed=self._failed,
-            returned_bytes=scratch.returned_bytes - self._returned_before,
-            claimed_bytes=self._claimed_bytes,
+            shrinks=self._shrinker.shrinks,
+            failed=self._shrinker.failed,
+            returned_bytes=self._shrinker.returned_bytes,
+            claimed_bytes=self._shrinker.claimed_bytes,
             grow_seconds=scratch.grow_seconds,
-            shrink_seconds=self._shrink_seconds,
+            shrink_seconds=self._shrinker.seconds,
             capture_guard=None if self._streams is None else self._streams.sees_capture,
             passed=dict(self._passed),
-            skipped=dict(self._skipped),
+            skipped=dict(self._shrinker.skipped),
         )
 
     def _set_floor(self, floor_bytes: int) -> None:
@@ -341,41 +335,14 @@ class SlotReclaimer:
         return None if target is None else self._shrink(target)
 
     def _shrink(self, target: int) -> str:
-        scratch = self.scratch
-        if scratch.locked and not scratch.address_stable:
-            self._skipped["locked"] += 1
-            return events.skipped("locked")
-        capacity = scratch.capacity_bytes
-        self._peak_capacity = max(self._peak_capacity, capacity)
-        started = monotonic()
-        try:
-            done = scratch.reallocate(target)
-        except WorkspaceOutOfMemoryError as error:
-            logger.warning("a shrink to %s failed: %s", format_bytes(target), error)
-            self._failed += 1
+        self._peak_capacity = max(self._peak_capacity, self.scratch.capacity_bytes)
+        event = self._shrinker.shrink(target)
+        if event == events.SHRANK:
+            self._sample_due = 0.0
+            self._policy.policy.resized(grew=False, seconds=self._shrinker.last_seconds, new_bytes=target)
+        elif self.scratch.capacity_bytes == 0:  # the smaller allocation failed
             self._policy.policy.reset()
-            return events.skipped("out-of-memory")
-        if not done:
-            return self._skip_pinned()
-        seconds = monotonic() - started
-        self._sample_due = 0.0
-        self._pinned_in_a_row = 0
-        self._shrinks += 1
-        self._shrink_seconds += seconds
-        self._claimed_bytes += capacity - target
-        self._policy.policy.resized(grew=False, seconds=seconds, new_bytes=target)
-        return events.SHRANK
-
-    def _skip_pinned(self) -> str:
-        self._skipped["pinned"] += 1
-        self._pinned_in_a_row += 1
-        if self._pinned_in_a_row == _PINNED_BEFORE_WARNING:
-            logger.warning(
-                "%d shrinks in a row were skipped: a layer keeps views of the scratch after its forward, which hold %s",
-                _PINNED_BEFORE_WARNING,
-                format_bytes(self.scratch.stale_bytes),
-            )
-        return events.skipped("pinned")
+        return event
 
     def _record(self, ended: float, demand: int, capacity: int, event: str | None) -> None:
         assert self._recorder is not None
