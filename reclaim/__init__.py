@@ -41,6 +41,7 @@ _NAMES = {
         "reset_workspace_manager",
         "unlock_workspace",
     ),
+    "reclaim.runtime.hooks": ("attach",),
     "reclaim.runtime.errors": ("WorkspaceOutOfMemoryError",),
     "reclaim.runtime.manager": (
         "WorkspaceManager",

@@ -22,6 +22,7 @@ from reclaim.runtime.current import lock_workspace as lock_workspace
 from reclaim.runtime.current import reset_workspace_manager as reset_workspace_manager
 from reclaim.runtime.current import unlock_workspace as unlock_workspace
 from reclaim.runtime.errors import WorkspaceOutOfMemoryError as WorkspaceOutOfMemoryError
+from reclaim.runtime.hooks import attach as attach
 from reclaim.runtime.manager import WorkspaceManager as WorkspaceManager
 from reclaim.runtime.manager import use_ubatch as use_ubatch
 from reclaim.runtime.manager import use_workspace_lane as use_workspace_lane

@@ -39,7 +39,7 @@ def skipped(reason: str) -> str:
 
 
 def disabled(reason: str) -> str:
-    """Reclaiming was off: stream, capture, error or replaced."""
+    """Reclaiming was off, for one of the reasons that `EagerWorkspaceReclaimer.disabled_reason` gives."""
     return f"{_DISABLED}{reason}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from time import monotonic
 from types import TracebackType
 
@@ -88,7 +88,7 @@ class EagerWorkspaceReclaimer:
     def forward(
         self, *, all_slots: bool = False, graph: bool = False, dummy: bool = False, multi_stream: bool = False
     ) -> AbstractContextManager[None]:
-        """The context of one forward on the current slot, or on all of them.
+        """The context of one forward on the current slot, or on all of them; a decorator, too, for that slot.
 
         graph: it replays or captures a graph. dummy: its demand is not real traffic. multi_stream: it uses several
         streams. Entering raises OverlappingForwardError when a forward is active on the slot.
@@ -150,7 +150,10 @@ class EagerWorkspaceReclaimer:
 
     @property
     def disabled_reason(self) -> str | None:
-        """Why the first disabled slot is off: stream, capture, error or replaced; None when all reclaim."""
+        """Why the first disabled slot is off, or None when all reclaim.
+
+        stream, capture, error, replaced (by another reclaimer), regrow-failed, or RECLAIM_DISABLE.
+        """
         return next((slot.disabled_reason for slot in self._slots if slot.disabled_reason), None)
 
     @property
@@ -178,10 +181,8 @@ class EagerWorkspaceReclaimer:
             )
 
 
-class _DeclaredForward:
+class _DeclaredForward(ContextDecorator):
     """A forward on several slots, or with something declared. Entering is all or nothing."""
-
-    __slots__ = ("_flags", "_slots")
 
     def __init__(self, slots: tuple[SlotReclaimer, ...], graph: bool, dummy: bool, multi_stream: bool) -> None:
         self._slots = slots

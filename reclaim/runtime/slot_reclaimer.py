@@ -7,8 +7,10 @@ one is therefore guarded: a fault is logged, reclaiming of the slot is switched 
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ContextDecorator
 from math import inf
 from time import monotonic
 from types import TracebackType
@@ -21,21 +23,27 @@ from reclaim.runtime.stats import SlotReclaimStats
 from reclaim.runtime.streams import StreamWatch
 from reclaim.traces import TraceRecorder, events
 
-__all__ = ["SlotReclaimer"]
+__all__ = ["DISABLE_VARIABLE", "SlotReclaimer"]
 
 logger = logging.getLogger("reclaim")
 
 _SAMPLE_S = 0.1  # reserved bytes are sampled at resizes, and else at most so often
 
+DISABLE_VARIABLE = "RECLAIM_DISABLE"  # set to 1, it makes every reclaimer built from then on pass through
+
 # Why reclaiming is off.
+_ENVIRONMENT = "RECLAIM_DISABLE"
+_REGROW_FAILED = "regrow-failed"
 _CAPTURE = "capture"
 _ERROR = "error"
 _REPLACED = "replaced"
 _STREAM = "stream"
 
 
-class SlotReclaimer:
+class SlotReclaimer(ContextDecorator):
     """The state of one slot. It is itself the context manager of a forward that declares nothing.
+
+    As a decorator it wraps a function in such a forward, on this slot.
 
     Guards, in this order: an active forward; a graph, dummy or captured forward; disabled or not reclaimable; a
     changed stream. Between `enter` and `exit` the scratch's turn is taken.
@@ -51,7 +59,7 @@ class SlotReclaimer:
     ) -> None:
         """`make_policy`: (floor_bytes, granule_bytes) -> a fresh policy. `spec`: what it is made from."""
         self.scratch = scratch
-        self.disabled_reason: str | None = None
+        self.disabled_reason = _ENVIRONMENT if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0") else None
         self._begun = False
         self._warming_up = False
         self._make_policy = make_policy
@@ -70,6 +78,7 @@ class SlotReclaimer:
         self._shrinker = Shrinker(scratch)
         self._peak_capacity = scratch.capacity_bytes
         self._peak_demand = 0
+        self._failed_growths = scratch.failed_growths
         self._grow_seconds = scratch.grow_seconds  # of the scratch, as of the last growth seen
         self._passed: Counter[str] = Counter()
         self._set_floor(floor_bytes)
@@ -185,6 +194,10 @@ class SlotReclaimer:
                 event = events.join(events.REARMED, event)
             if self._recorder is not None and not self._warming_up:
                 self._record(ended, demand, capacity, events.join(events.GREW, event) if grew else event)
+            if scratch.failed_growths > self._failed_growths:
+                self._failed_growths = scratch.failed_growths
+                if self._shrinker.shrinks:
+                    self._disable(_REGROW_FAILED, "memory that had been given back could not be had again")
             if grew and self.disabled_reason is None:
                 seconds, self._grow_seconds = scratch.grow_seconds - self._grow_seconds, scratch.grow_seconds
                 self._policy.policy.resized(grew=True, seconds=seconds, new_bytes=capacity)
@@ -224,12 +237,14 @@ class SlotReclaimer:
     def rearm(self) -> None:
         """Reclaim again after a stream change or an error; waits for the device first.
 
-        Raises WorkspaceStateError inside a forward, when a captured graph holds the scratch's address, or when another
-        reclaimer serves the scratch.
+        Raises WorkspaceStateError inside a forward, when a captured graph holds the scratch's address, when another
+        reclaimer serves the scratch, or when the environment forbids it.
         """
         with between_forwards(self.scratch, "rearm()"):
             if self.disabled_reason == _CAPTURE:
                 raise WorkspaceStateError("a captured graph holds this scratch's address: it can never move again")
+            if self.disabled_reason == _ENVIRONMENT:
+                raise WorkspaceStateError(f"{DISABLE_VARIABLE} was set when this reclaimer was built")
             if self.disabled_reason == _REPLACED:
                 raise WorkspaceStateError("another reclaimer was built over this scratch: use that one")
             if self._streams is not None:
