@@ -45,7 +45,7 @@ def run_sequence(choose, policy):
         if not reclaimer.enabled:
             assert reclaimer.disabled_reason == "regrow-failed"
             reclaimer.rearm()
-        for _ in range(4):
+        for _ in range(8):  # a window begun before may have to end first
             with reclaimer.forward():
                 workspace.get_simultaneous(((KIB,), torch.uint8))
         check(workspace, slot)
