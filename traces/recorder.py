@@ -84,10 +84,10 @@ class TraceRecorder:
         is written.
         """
         origin = self._origin_s
-        start = 0.0 if origin is None else time_s - origin
+        # The first time becomes 0; time_s - time_s is 0 too, or NaN where the time is not finite.
+        start = time_s - (time_s if origin is None else origin)
         if not (
             self._last_s <= start < inf
-            and -inf < time_s < inf
             and 0.0 <= duration_s < inf
             and demand_bytes >= 0
             and (capacity_bytes is None or capacity_bytes >= 0)

@@ -28,6 +28,10 @@ _RECENT_REQUESTS = 512  # as many distinct requests keep their views; more, and 
 _FIRST = (0, 0)
 _selected: ContextVar[tuple[int, int]] = ContextVar("reclaim_slot", default=_FIRST)
 
+# Looked up once: `get` is called by every layer.
+_selection = _selected.get
+_gradients_on = torch.is_grad_enabled
+
 
 @contextmanager
 def use_workspace_lane(lane: int) -> Iterator[None]:
@@ -147,11 +151,11 @@ class WorkspaceManager:
         Raises as `get_simultaneous` does, and ValueError for another manager's plan.
         """
         # The fast path of every layer; the slot is looked up here, without a call, where it is the only one.
-        slot = self._first if _selected.get() is _FIRST and self._ubatch_of is None else self.current_slot()
+        slot = self._first if _selection() is _FIRST and self._ubatch_of is None else self.current_slot()
         if plan.register is not self._plans:
             raise ValueError(f"{plan} belongs to another workspace: plan it on this one")
         views = plan.views[slot.index]
-        if views is None or torch.is_grad_enabled():
+        if views is None or _gradients_on():
             return slot.plan_views(plan)
         nbytes = plan.required_bytes
         if slot.retained is not None:
