@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from reclaim.buffers.residency import resident_bytes
+from reclaim.buffers.kernel import allow_access, resident_bytes
 from reclaim.units import format_bytes, round_up
 
 __all__ = ["MmapBuffer"]
@@ -32,8 +32,14 @@ class MmapBuffer:
 
     name = "mmap"
 
-    def __init__(self, max_bytes: int | None = None) -> None:
-        """`max_bytes`: address space to reserve; default the machine's memory."""
+    def __init__(self, max_bytes: int | None = None, *, guard_tail: bool = False) -> None:
+        """Set up an empty buffer.
+
+        max_bytes: address space to reserve; default the machine's memory.
+        guard_tail: forbid access to the pages above the capacity, so that a write through an old address kills the
+            process there and then. For finding mistakes.
+        Raises ValueError when max_bytes is not positive or the system is not Linux.
+        """
         if not sys.platform.startswith("linux"):
             raise ValueError("the mmap buffer needs Linux, whose MADV_DONTNEED returns pages at once")
         if max_bytes is not None and max_bytes < 1:
@@ -42,6 +48,7 @@ class MmapBuffer:
         self.granule_bytes = mmap.PAGESIZE
         self.address_stable = True
         self.capacity_bytes = 0
+        self._guard_tail = guard_tail
         self._max_bytes = max_bytes or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self._mapping: mmap.mmap | None = None
         self._mapping_bytes = 0
@@ -72,12 +79,16 @@ class MmapBuffer:
         self.capacity_bytes = 0
         if nbytes == 0:
             self._give_back(0)
+            if self._guard_tail and self._mapping is not None:
+                allow_access(self._mapping, 0)
             return self.reopen()
         if self._mapping is None or nbytes > self._mapping_bytes:
             self._move(nbytes)
         self._give_back(nbytes)
         self._exposed_bytes = max(self._exposed_bytes, nbytes)
         self.capacity_bytes = nbytes
+        if self._guard_tail and self._mapping is not None:
+            allow_access(self._mapping, round_up(nbytes, self.granule_bytes))
         return self.reopen()
 
     def reopen(self) -> torch.Tensor:

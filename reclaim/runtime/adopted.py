@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from reclaim.buffers.residency import resident_bytes_at
+from reclaim.buffers.kernel import resident_bytes_at
 from reclaim.runtime.errors import WorkspaceOutOfMemoryError
 from reclaim.units import format_bytes
 

@@ -11,6 +11,7 @@ import torch
 
 from reclaim.buffers import choose_buffer
 from reclaim.errors import WorkspaceStateError
+from reclaim.runtime.debug import DebugSlot, debugging
 from reclaim.runtime.layout import lay_out
 from reclaim.runtime.plan import PlanRegister, WorkspacePlan
 from reclaim.runtime.scratch import between_forwards
@@ -109,12 +110,13 @@ class WorkspaceManager:
         self._num_lanes = num_lanes
         self._ubatch_of = ubatch_of
         self._plans = PlanRegister()
-        self._slots = tuple(
-            Slot(
+        make_slot = DebugSlot if debugging() else Slot
+        self._slots: tuple[Slot, ...] = tuple(
+            make_slot(
                 index,
                 index // num_lanes,
                 index % num_lanes,
-                choose_buffer(self.device, buffer, max_bytes=max_bytes),
+                choose_buffer(self.device, buffer, max_bytes=max_bytes, guard_tail=debugging()),
                 self._plans,
                 alloc_context,
                 on_pressure,

@@ -8,8 +8,8 @@ import os
 import pytest
 import torch
 
+from reclaim.buffers.kernel import resident_bytes
 from reclaim.buffers.mmap import MmapBuffer
-from reclaim.buffers.residency import resident_bytes
 
 MIB = 1 << 20
 

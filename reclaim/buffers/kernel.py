@@ -1,4 +1,4 @@
-"""How much of a piece of memory is resident, asked of the kernel."""
+"""What only the kernel can say or do about a piece of memory, and Python's mmap module does not offer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import mmap
 import sys
 from typing import Any
 
-__all__ = ["resident_bytes", "resident_bytes_at"]
+__all__ = ["allow_access", "resident_bytes", "resident_bytes_at"]
 
 _CHUNK_PAGES = 1 << 20  # bounds the vector that mincore fills to 1 MiB
 
@@ -42,13 +42,29 @@ def resident_bytes_at(address: int, nbytes: int) -> int:
     return resident * page
 
 
-def _load_mincore() -> Any:
+def allow_access(mapping: mmap.mmap, nbytes: int) -> None:
+    """Allow reading and writing the first `nbytes` of a mapping, a whole number of pages, and nothing above them.
+
+    Raises OSError when the kernel refuses.
+    """
+    anchor = ctypes.c_char.from_buffer(mapping)
+    address, size = ctypes.addressof(anchor), len(mapping)
+    for start, length, access in (
+        (address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE),
+        (address + nbytes, size - nbytes, 0),
+    ):
+        if length and _mprotect(start, length, access) != 0:
+            raise OSError(ctypes.get_errno(), "mprotect failed")
+
+
+def _load(name: str, *arguments: Any) -> Any:
     if not sys.platform.startswith("linux"):
         return None
-    function = ctypes.CDLL(None, use_errno=True).mincore
-    function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+    function = getattr(ctypes.CDLL(None, use_errno=True), name)
+    function.argtypes = arguments
     function.restype = ctypes.c_int
     return function
 
 
-_mincore = _load_mincore()
+_mincore = _load("mincore", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+_mprotect = _load("mprotect", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
