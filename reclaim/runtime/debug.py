@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 
 import torch
 
@@ -12,25 +11,19 @@ from reclaim.runtime.plan import WorkspacePlan
 from reclaim.runtime.slot import Slot
 from reclaim.units import format_bytes
 
-__all__ = ["DEBUG_VARIABLE", "DebugSlot", "debugging"]
+__all__ = ["DebugSlot"]
 
 logger = logging.getLogger("reclaim")
 
-DEBUG_VARIABLE = "RECLAIM_DEBUG"
-
 POISON = 0xFF  # NaN in every floating dtype, -1 in signed integers
-
-
-def debugging() -> bool:
-    """Whether the environment asks for debug mode; read when a manager is built."""
-    return os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0")
 
 
 class DebugSlot(Slot):
     """A slot whose content turns to NaN as soon as nobody may rely on it any more.
 
     Every request gets fresh views, poisons the bytes of the request before, an intact retained span aside, and is
-    poisoned itself; every forward begins with everything poisoned but that span. Resizes, lock and unlock are logged with the caller.
+    poisoned itself; every forward begins with everything poisoned but that span. Resizes, lock and unlock are logged
+    with the caller.
     """
 
     __slots__ = ()

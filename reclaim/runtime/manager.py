@@ -11,7 +11,8 @@ import torch
 
 from reclaim.buffers import choose_buffer
 from reclaim.errors import WorkspaceStateError
-from reclaim.runtime.debug import DebugSlot, debugging
+from reclaim.runtime.debug import DebugSlot
+from reclaim.runtime.environment import DEBUG, is_set
 from reclaim.runtime.layout import lay_out
 from reclaim.runtime.plan import PlanRegister, WorkspacePlan
 from reclaim.runtime.scratch import between_forwards
@@ -110,13 +111,14 @@ class WorkspaceManager:
         self._num_lanes = num_lanes
         self._ubatch_of = ubatch_of
         self._plans = PlanRegister()
-        make_slot = DebugSlot if debugging() else Slot
+        debugging = is_set(DEBUG)
+        make_slot = DebugSlot if debugging else Slot
         self._slots: tuple[Slot, ...] = tuple(
             make_slot(
                 index,
                 index // num_lanes,
                 index % num_lanes,
-                choose_buffer(self.device, buffer, max_bytes=max_bytes, guard_tail=debugging()),
+                choose_buffer(self.device, buffer, max_bytes=max_bytes, guard_tail=debugging),
                 self._plans,
                 alloc_context,
                 on_pressure,

@@ -7,7 +7,6 @@ one is therefore guarded: a fault is logged, reclaiming of the slot is switched 
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ContextDecorator
@@ -17,22 +16,20 @@ from types import TracebackType
 
 from reclaim.errors import OverlappingForwardError, WorkspaceStateError
 from reclaim.policy.granule import GranulePolicy
+from reclaim.runtime.environment import DISABLE, is_set
 from reclaim.runtime.scratch import Scratch, between_forwards
 from reclaim.runtime.shrinker import Shrinker
 from reclaim.runtime.stats import SlotReclaimStats
 from reclaim.runtime.streams import StreamWatch
 from reclaim.traces import TraceRecorder, events
 
-__all__ = ["DISABLE_VARIABLE", "SlotReclaimer"]
+__all__ = ["SlotReclaimer"]
 
 logger = logging.getLogger("reclaim")
 
 _SAMPLE_S = 0.1  # reserved bytes are sampled at resizes, and else at most so often
 
-DISABLE_VARIABLE = "RECLAIM_DISABLE"  # set to 1, it makes every reclaimer built from then on pass through
-
-# Why reclaiming is off.
-_ENVIRONMENT = "RECLAIM_DISABLE"
+# Why reclaiming is off, besides the environment variable.
 _REGROW_FAILED = "regrow-failed"
 _CAPTURE = "capture"
 _ERROR = "error"
@@ -59,7 +56,7 @@ class SlotReclaimer(ContextDecorator):
     ) -> None:
         """`make_policy`: (floor_bytes, granule_bytes) -> a fresh policy. `spec`: what it is made from."""
         self.scratch = scratch
-        self.disabled_reason = _ENVIRONMENT if os.environ.get(DISABLE_VARIABLE, "0") not in ("", "0") else None
+        self.disabled_reason = DISABLE if is_set(DISABLE) else None
         self._begun = False
         self._warming_up = False
         self._make_policy = make_policy
@@ -243,8 +240,8 @@ class SlotReclaimer(ContextDecorator):
         with between_forwards(self.scratch, "rearm()"):
             if self.disabled_reason == _CAPTURE:
                 raise WorkspaceStateError("a captured graph holds this scratch's address: it can never move again")
-            if self.disabled_reason == _ENVIRONMENT:
-                raise WorkspaceStateError(f"{DISABLE_VARIABLE} was set when this reclaimer was built")
+            if self.disabled_reason == DISABLE:
+                raise WorkspaceStateError(f"{DISABLE} was set when this reclaimer was built")
             if self.disabled_reason == _REPLACED:
                 raise WorkspaceStateError("another reclaimer was built over this scratch: use that one")
             if self._streams is not None:
