@@ -18,6 +18,7 @@ from reclaim.runtime.plan import PlanRegister, WorkspacePlan
 from reclaim.runtime.scratch import between_forwards
 from reclaim.runtime.slot import Slot
 from reclaim.runtime.stats import SlotStats, WorkspaceStats
+from reclaim.runtime.tracing import refuse_tracing
 
 __all__ = ["WorkspaceManager", "use_ubatch", "use_workspace_lane"]
 
@@ -145,7 +146,8 @@ class WorkspaceManager:
         return list(self.get(plan)) if self.current_slot().fits(plan.required_bytes) else None
 
     def plan(self, *requests: Request) -> WorkspacePlan:
-        """Work a request out once, for `get`. Nothing is allocated yet."""
+        """Work a request out once, for `get`. Nothing is allocated yet. Raises WorkspaceStateError while tracing."""
+        refuse_tracing()
         parts, nbytes = lay_out(requests)
         return WorkspacePlan(parts, nbytes, self._plans, len(self._slots))
 

@@ -17,6 +17,7 @@ from reclaim.runtime.errors import WorkspaceOutOfMemoryError
 from reclaim.runtime.layout import ALIGNMENT, Part
 from reclaim.runtime.persistent import PersistentStore
 from reclaim.runtime.plan import PlanRegister, WorkspacePlan
+from reclaim.runtime.tracing import refuse_tracing
 from reclaim.units import format_bytes, round_up
 
 __all__ = ["Retained", "Slot"]
@@ -194,7 +195,8 @@ class Slot:
             self.required_bytes = nbytes
 
     def plan_views(self, plan: WorkspacePlan) -> tuple[torch.Tensor, ...]:
-        """Cut and keep the views of a plan, growing first where needed."""
+        """Cut and keep the views of a plan, growing first where needed. Raises WorkspaceStateError while tracing."""
+        refuse_tracing()
         self.ensure(plan.required_bytes)
         self.count(plan.required_bytes)
         views = tuple(self._views(plan.parts))
@@ -259,7 +261,12 @@ class Slot:
         # Inside inference mode a view would become an inference tensor, which later forwards could not use. A view
         # of the detached tensor leaves the history of what is written to it to itself.
         with torch.inference_mode(False):
-            return _views(self._tensor.detach(), parts)
+            try:
+                return _views(self._tensor.detach(), parts)
+            except AssertionError as error:  # how FakeTensorMode refuses real tensors
+                raise WorkspaceStateError(
+                    f"scratch cannot be handed out under FakeTensorMode; reserve what is needed outside it: {error}"
+                ) from error
 
     def _grow(self, nbytes: int) -> None:
         if not self.fits(nbytes):
