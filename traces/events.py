@@ -10,8 +10,10 @@ __all__ = [
     "GREW",
     "REARMED",
     "SHRANK",
+    "by",
     "disabled",
     "forgets",
+    "grown",
     "is_disabled",
     "join",
     "passed",
@@ -26,6 +28,11 @@ REARMED = "rearmed"
 
 _DISABLED = "disabled:"
 _UNRECLAIMABLE = "pass:unreclaimable"
+
+
+def by(name: str) -> str:
+    """The plan that set the demand; commas in its name would read as further events."""
+    return f"by:{name.replace(',', ';')}"
 
 
 def passed(reason: str) -> str:
@@ -46,6 +53,11 @@ def disabled(reason: str) -> str:
 def join(first: str, second: str | None) -> str:
     """Both events, in this order."""
     return first if second is None else f"{first},{second}"
+
+
+def grown(event: str | None) -> bool:
+    """Whether the scratch grew in such a forward and did not shrink at its end."""
+    return _last(event) == GREW
 
 
 def unseen(event: str | None) -> bool:

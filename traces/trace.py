@@ -124,7 +124,7 @@ class DemandTrace:
         sampled = np.flatnonzero(self.reserved_bytes >= 0)
         ends = self.end_s
         times = [
-            self.time_s[index] if self.event is not None and self.event[index] == events.GREW else ends[index]
+            self.time_s[index] if self.event is not None and events.grown(self.event[index]) else ends[index]
             for index in sampled.tolist()
         ]
         return np.array(times, dtype=np.float64), self.reserved_bytes[sampled]

@@ -50,6 +50,7 @@ class TensorScratch:
         self.device = tensor.device
         self.turn: list[None] = [None]
         self.required_bytes = 0
+        self.required_by: str | None = None  # the layers do not say
         self.grew = False
         self.generation = 0
         self.reallocations = 0

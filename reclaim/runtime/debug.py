@@ -35,10 +35,10 @@ class DebugSlot(Slot):
         super().begin_forward(measure=measure)
         self._poison(self._spared())
 
-    def count(self, nbytes: int) -> None:
+    def count(self, nbytes: int, name: str) -> None:
         """See `Slot`."""
         before = self.last_bytes
-        super().count(nbytes)
+        super().count(nbytes, name)
         self._poison(min(max(before, nbytes), self._spared()))
 
     def plan_views(self, plan: WorkspacePlan) -> tuple[torch.Tensor, ...]:

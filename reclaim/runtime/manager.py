@@ -11,6 +11,7 @@ import torch
 
 from reclaim.buffers import choose_buffer
 from reclaim.errors import WorkspaceStateError
+from reclaim.runtime.caller import caller
 from reclaim.runtime.debug import DebugSlot
 from reclaim.runtime.environment import DEBUG, is_set
 from reclaim.runtime.layout import lay_out
@@ -145,11 +146,15 @@ class WorkspaceManager:
         plan = self._recall(requests)
         return list(self.get(plan)) if self.current_slot().fits(plan.required_bytes) else None
 
-    def plan(self, *requests: Request) -> WorkspacePlan:
-        """Work a request out once, for `get`. Nothing is allocated yet. Raises WorkspaceStateError while tracing."""
+    def plan(self, *requests: Request, name: str | None = None) -> WorkspacePlan:
+        """Work a request out once, for `get`. Nothing is allocated yet.
+
+        name: what to call it in reports; default the file, line and function of the caller.
+        Raises WorkspaceStateError while tracing, ValueError for an impossible size.
+        """
         refuse_tracing()
         parts, nbytes = lay_out(requests)
-        return WorkspacePlan(parts, nbytes, self._plans, len(self._slots))
+        return WorkspacePlan(parts, nbytes, self._plans, len(self._slots), name or caller())
 
     def get(self, plan: WorkspacePlan) -> tuple[torch.Tensor, ...]:
         """The views of a plan of this manager; the same objects until the slot is resized, unless gradients are on.
@@ -165,11 +170,12 @@ class WorkspaceManager:
             return slot.plan_views(plan)
         nbytes = plan.required_bytes
         if slot.retained is not None:
-            slot.count(nbytes)
+            slot.count(nbytes, plan.name)
             return views
         slot.last_bytes = nbytes
         if nbytes > slot.required_bytes:
             slot.required_bytes = nbytes
+            slot.required_by = plan.name
         return views
 
     def reserve(self, *requests: Request, all_slots: bool = True) -> None:
@@ -290,6 +296,7 @@ class WorkspaceManager:
                     capacity_bytes=slot.capacity_bytes,
                     reserved_bytes=slot.reserved_bytes,
                     required_bytes=slot.required_bytes,
+                    required_by=slot.required_by if slot.required_bytes else None,
                     stale_bytes=slot.stale_bytes,
                     generation=slot.generation,
                     locked=slot.locked,

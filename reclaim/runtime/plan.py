@@ -20,9 +20,12 @@ class WorkspacePlan:
     cuts new ones.
     """
 
-    __slots__ = ("__weakref__", "parts", "register", "required_bytes", "views")
+    __slots__ = ("__weakref__", "name", "parts", "register", "required_bytes", "views")
 
-    def __init__(self, parts: tuple[Part, ...], required_bytes: int, register: PlanRegister, slots: int) -> None:
+    def __init__(
+        self, parts: tuple[Part, ...], required_bytes: int, register: PlanRegister, slots: int, name: str
+    ) -> None:
+        self.name = name
         self.parts = parts
         self.required_bytes = required_bytes
         self.register = register
@@ -31,7 +34,7 @@ class WorkspacePlan:
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{part.dtype}{list(part.shape)}" for part in self.parts)
-        return f"<WorkspacePlan of {self.required_bytes} bytes: {shapes}>"
+        return f"<WorkspacePlan {self.name!r} of {self.required_bytes} bytes: {shapes}>"
 
 
 class PlanRegister:

@@ -19,6 +19,9 @@ class Scratch(Protocol):
     required_bytes: int
     """The largest request since `begin_forward`."""
 
+    required_by: str | None
+    """Who made that request, where known."""
+
     grew: bool
     """Whether it grew since `begin_forward`."""
 

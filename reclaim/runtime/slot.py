@@ -63,6 +63,7 @@ class Slot:
         "last_bytes",
         "persistent",
         "reallocations",
+        "required_by",
         "required_bytes",
         "retained",
         "returned_bytes",
@@ -86,6 +87,7 @@ class Slot:
         self.turn: list[None] = [None]
         self.capacity_bytes = 0
         self.required_bytes = 0
+        self.required_by: str | None = None
         self.last_bytes = 0  # of the last request, whose views live until the next one
         self.generation = 0
         self.reallocations = 0
@@ -182,7 +184,7 @@ class Slot:
         if nbytes > self.capacity_bytes:
             self._grow(nbytes)
 
-    def count(self, nbytes: int) -> None:
+    def count(self, nbytes: int, name: str) -> None:
         """Let a request of `nbytes` from the start, which fits, count as demand and end what it reaches into."""
         self.last_bytes = nbytes
         retained = self.retained
@@ -193,12 +195,13 @@ class Slot:
                 nbytes += round_up(retained.nbytes, ALIGNMENT)  # both live: the demand is their sum
         if nbytes > self.required_bytes:
             self.required_bytes = nbytes
+            self.required_by = name
 
     def plan_views(self, plan: WorkspacePlan) -> tuple[torch.Tensor, ...]:
         """Cut and keep the views of a plan, growing first where needed. Raises WorkspaceStateError while tracing."""
         refuse_tracing()
         self.ensure(plan.required_bytes)
-        self.count(plan.required_bytes)
+        self.count(plan.required_bytes, plan.name)
         views = tuple(self._views(plan.parts))
         # With gradients on, an in-place write would tie a kept view to the graph of each forward, for ever.
         if not torch.is_grad_enabled():
@@ -217,7 +220,9 @@ class Slot:
         retained = Retained(key, start, part.nbytes)
         intact = self.retained == retained
         self.retained = retained
-        self.required_bytes = max(self.required_bytes, live + span)
+        if live + span > self.required_bytes:
+            self.required_bytes = live + span
+            self.required_by = f"retained {key!r}"
         (view,) = self._views((part._replace(offset=start),))
         return view, intact
 

@@ -16,6 +16,7 @@ from types import TracebackType
 
 from reclaim.errors import OverlappingForwardError, WorkspaceStateError
 from reclaim.policy.granule import GranulePolicy
+from reclaim.runtime.attribution import Attribution
 from reclaim.runtime.environment import DISABLE, is_set
 from reclaim.runtime.scratch import Scratch, between_forwards
 from reclaim.runtime.shrinker import Shrinker
@@ -53,8 +54,12 @@ class SlotReclaimer(ContextDecorator):
         floor_bytes: int,
         recorder: TraceRecorder | None,
         spec: str | None = None,
+        attribute: bool = False,
     ) -> None:
-        """`make_policy`: (floor_bytes, granule_bytes) -> a fresh policy. `spec`: what it is made from."""
+        """`make_policy`: (floor_bytes, granule_bytes) -> a fresh policy. `spec`: what it is made from.
+
+        attribute: tell which plan set each forward's demand; costs what the short path saves.
+        """
         self.scratch = scratch
         self.disabled_reason = DISABLE if is_set(DISABLE) else None
         self._begun = False
@@ -62,6 +67,7 @@ class SlotReclaimer(ContextDecorator):
         self._make_policy = make_policy
         self._recorder = recorder
         self._spec = spec
+        self._attribution = Attribution() if attribute else None
         self._turn = scratch.turn
         self._streams = None if scratch.device.type == "cpu" else StreamWatch(scratch.device)
         if self._streams is not None and not self._streams.sees_capture:
@@ -189,8 +195,13 @@ class SlotReclaimer(ContextDecorator):
                 self._rearmed = False
                 self._choose_path()
                 event = events.join(events.REARMED, event)
+            if grew:
+                event = events.join(events.GREW, event)
+            if self._attribution is not None and demand:
+                self._attribution.add(demand, scratch.required_by or "unknown")
+                event = events.join(events.by(scratch.required_by or "unknown"), event)
             if self._recorder is not None and not self._warming_up:
-                self._record(ended, demand, capacity, events.join(events.GREW, event) if grew else event)
+                self._record(ended, demand, capacity, event)
             if scratch.failed_growths > self._failed_growths:
                 self._failed_growths = scratch.failed_growths
                 if self._shrinker.shrinks:
@@ -266,6 +277,8 @@ class SlotReclaimer(ContextDecorator):
             reserved_bytes=scratch.reserved_bytes,
             stale_bytes=scratch.stale_bytes,
             peak_demand_bytes=self._peak_demand,
+            peak_demand_by=None if self._attribution is None else self._attribution.peak_by,
+            fixed_demand_by=None if self._attribution is None else self._attribution.fixed_by,
             forwards=self._observed + self._aborted + self._passed.total(),
             observed=self._observed,
             aborted=self._aborted,
@@ -295,6 +308,7 @@ class SlotReclaimer(ContextDecorator):
             or self.disabled_reason is not None
             or self._warming_up
             or self._rearmed
+            or self._attribution is not None
             or not self.scratch.managed
         )
         self._timed = self._recorder is not None or self._policy.policy.uses_time

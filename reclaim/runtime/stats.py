@@ -17,6 +17,7 @@ class SlotStats:
     capacity_bytes    storage held, exactly
     reserved_bytes    what the system holds for it, as the system counts it
     required_bytes    the largest request of the current or last forward
+    required_by       the plan that made it: its name, or where it was planned
     stale_bytes       what should have gone back but views outside still use
     generation        how often the storage changed
     locked            whether it may not grow beyond its size at the lock
@@ -29,6 +30,7 @@ class SlotStats:
     capacity_bytes: int
     reserved_bytes: int
     required_bytes: int
+    required_by: str | None
     stale_bytes: int
     generation: int
     locked: bool
@@ -66,6 +68,9 @@ class SlotReclaimStats:
     reserved_bytes        what the system holds now, as the system counts it
     stale_bytes           what should have gone back but views outside still use
     peak_demand_bytes     the largest demand of a forward
+    peak_demand_by        with attribute=True: the plan that set it
+    fixed_demand_by       with attribute=True: the plan that set the demand of the last 1,000 forwards or more, when
+                          it was always the same: a fixed bound, under which nothing can ever be reclaimed
     forwards              forwards entered, of which
     observed                  the policy saw so many,
     passed                    so many passed through, by reason,
@@ -93,6 +98,8 @@ class SlotReclaimStats:
     reserved_bytes: int
     stale_bytes: int
     peak_demand_bytes: int
+    peak_demand_by: str | None
+    fixed_demand_by: str | None
     forwards: int
     observed: int
     aborted: int

@@ -24,6 +24,7 @@ class FakeScratch:
     grow_seconds = 0.0
     reallocations = returned_bytes = failed_growths = 0
     in_graph = False
+    required_by = None
 
     def __init__(self) -> None:
         self.device = torch.device("cuda", 0)

@@ -215,3 +215,17 @@ def test_the_format_is_told_by_content_not_by_name(tmp_path):
         for read in (load, DemandTrace.load):
             assert read(tmp_path / "renamed.txt").demand_bytes.tolist() == SIZES
             assert read(str(tmp_path / "renamed.txt")).demand_bytes.tolist() == SIZES
+
+
+def test_measured_memory_counts_from_the_start_of_a_forward_that_grew():
+    trace = DemandTrace(
+        time_s=[0, 1, 2, 3],
+        duration_s=[0.5] * 4,
+        demand_bytes=[4, 4, 2, 8],
+        reserved_bytes=[4, -1, 2, 8],
+        event=["grew", None, "grew,shrank", "by:moe,grew"],
+    )
+    times, sizes = trace.reserved_steps()
+    # the first and the last from their start; the third after its shrink, at 2.5
+    assert (times.tolist(), sizes.tolist()) == ([0.0, 2.5, 3.0], [4, 2, 8])
+    assert [part.tolist() for part in trace[1:2].reserved_steps()] == [[], []]
