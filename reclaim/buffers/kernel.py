@@ -1,4 +1,4 @@
-"""What only the kernel can say or do about a piece of memory, and Python's mmap module does not offer."""
+"""What only the system can say or do about memory, and Python's mmap module does not offer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import mmap
 import sys
 from typing import Any
 
-__all__ = ["allow_access", "resident_bytes", "resident_bytes_at"]
+__all__ = ["allow_access", "resident_bytes", "resident_bytes_at", "trim_heap"]
 
 _CHUNK_PAGES = 1 << 20  # bounds the vector that mincore fills to 1 MiB
 
@@ -57,14 +57,26 @@ def allow_access(mapping: mmap.mmap, nbytes: int) -> None:
             raise OSError(ctypes.get_errno(), "mprotect failed")
 
 
+def trim_heap() -> None:
+    """Let malloc give freed memory back to the system, where it can be told to.
+
+    It keeps a large block that was carved from the top of its heap, up to 64 MiB, which no size of ours lowers.
+    """
+    if _malloc_trim is not None:
+        _malloc_trim(0)
+
+
 def _load(name: str, *arguments: Any) -> Any:
     if not sys.platform.startswith("linux"):
         return None
-    function = getattr(ctypes.CDLL(None, use_errno=True), name)
+    function = getattr(ctypes.CDLL(None, use_errno=True), name, None)
+    if function is None:  # malloc_trim is glibc's own
+        return None
     function.argtypes = arguments
     function.restype = ctypes.c_int
     return function
 
 
 _mincore = _load("mincore", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+_malloc_trim = _load("malloc_trim", ctypes.c_size_t)
 _mprotect = _load("mprotect", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from reclaim.buffers.kernel import resident_bytes_at
+from reclaim.buffers.kernel import resident_bytes_at, trim_heap
 from reclaim.runtime.errors import WorkspaceOutOfMemoryError
 from reclaim.units import format_bytes
 
@@ -196,7 +196,9 @@ class TensorScratch:
             return empty.set_(storage, 0, (storage.nbytes() // self._dtype.itemsize,))  # type: ignore[call-overload, no-any-return]
 
     def _empty_cache(self) -> None:
-        if self.device.type != "cpu":
+        if self.device.type == "cpu":
+            trim_heap()
+        else:
             with torch.accelerator.device_index(self.device.index):
                 torch.accelerator.empty_cache()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -106,6 +108,29 @@ def test_a_large_shrink_goes_back_to_the_system():
     assert stats.claimed_bytes == 64 * MIB - KIB
     # All whole pages of it; malloc's header keeps the first and the last from being counted exactly.
     assert stats.returned_bytes >= 64 * MIB - 3 * 4096
+
+
+def test_what_malloc_would_keep_goes_back_too():
+    code = """
+import torch
+from reclaim import EagerWorkspaceReclaimer, TensorScratch
+
+class Owner:
+    workspace = None
+
+owner = Owner()
+owner.workspace = torch.empty(1024, dtype=torch.int8)
+reclaimer = EagerWorkspaceReclaimer(TensorScratch(owner, "workspace"))
+for nbytes in (32 << 20, 1024, 1024, 1024):
+    with reclaimer.forward():
+        if owner.workspace.numel() < nbytes:
+            owner.workspace.resize_(nbytes).fill_(1)
+print(reclaimer.stats().returned_bytes)
+"""
+    # Everything from malloc's own heap, and none of it given back by malloc itself.
+    environment = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "PATH": "/usr/bin"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert int(done.stdout) >= (32 << 20) - 3 * 4096
 
 
 @pytest.mark.parametrize("flag", ["may_shrink", lambda owner: owner.may_shrink])
