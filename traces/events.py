@@ -10,6 +10,7 @@ __all__ = [
     "GREW",
     "REARMED",
     "SHRANK",
+    "UNRECLAIMABLE",
     "by",
     "disabled",
     "forgets",
@@ -25,9 +26,9 @@ GREW = "grew"
 SHRANK = "shrank"
 ABORTED = "aborted"
 REARMED = "rearmed"
+UNRECLAIMABLE = "pass:unreclaimable"
 
 _DISABLED = "disabled:"
-_UNRECLAIMABLE = "pass:unreclaimable"
 
 
 def by(name: str) -> str:
@@ -36,7 +37,7 @@ def by(name: str) -> str:
 
 
 def passed(reason: str) -> str:
-    """The forward passed through: graph, dummy, capture, warmup or unreclaimable."""
+    """The forward passed through, unseen by the policy: graph, dummy, capture or warmup."""
     return f"pass:{reason}"
 
 
@@ -63,13 +64,13 @@ def grown(event: str | None) -> bool:
 def unseen(event: str | None) -> bool:
     """Whether the policy knows nothing of such a forward, and its state stays."""
     last = _last(event)
-    return last.startswith("pass:") and last != _UNRECLAIMABLE
+    return last.startswith("pass:") and last != UNRECLAIMABLE
 
 
 def forgets(event: str | None) -> bool:
     """Whether the policy was reset by such a forward, and did not observe it."""
     last = _last(event)
-    return last in (ABORTED, _UNRECLAIMABLE) or last.startswith(_DISABLED)
+    return last in (ABORTED, UNRECLAIMABLE) or last.startswith(_DISABLED)
 
 
 def is_disabled(event: str | None) -> bool:

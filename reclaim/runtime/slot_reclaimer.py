@@ -17,11 +17,10 @@ from types import TracebackType
 from reclaim.errors import OverlappingForwardError, WorkspaceStateError
 from reclaim.policy.granule import GranulePolicy
 from reclaim.runtime.attribution import Attribution
-from reclaim.runtime.environment import DISABLE, is_set
+from reclaim.runtime.guard import Guard
 from reclaim.runtime.scratch import Scratch, between_forwards
 from reclaim.runtime.shrinker import Shrinker
 from reclaim.runtime.stats import SlotReclaimStats
-from reclaim.runtime.streams import StreamWatch
 from reclaim.traces import TraceRecorder, events
 
 __all__ = ["SlotReclaimer"]
@@ -29,13 +28,6 @@ __all__ = ["SlotReclaimer"]
 logger = logging.getLogger("reclaim")
 
 _SAMPLE_S = 0.1  # reserved bytes are sampled at resizes, and else at most so often
-
-# Why reclaiming is off, besides the environment variable.
-_REGROW_FAILED = "regrow-failed"
-_CAPTURE = "capture"
-_ERROR = "error"
-_REPLACED = "replaced"
-_STREAM = "stream"
 
 
 class SlotReclaimer(ContextDecorator):
@@ -61,17 +53,13 @@ class SlotReclaimer(ContextDecorator):
         attribute: tell which plan set each forward's demand; costs what the short path saves.
         """
         self.scratch = scratch
-        self.disabled_reason = DISABLE if is_set(DISABLE) else None
+        self._guard = Guard(scratch, self._choose_path)
         self._begun = False
-        self._warming_up = False
         self._make_policy = make_policy
         self._recorder = recorder
         self._spec = spec
         self._attribution = Attribution() if attribute else None
         self._turn = scratch.turn
-        self._streams = None if scratch.device.type == "cpu" else StreamWatch(scratch.device)
-        if self._streams is not None and not self._streams.sees_capture:
-            logger.warning("graph capture cannot be told on %s with this torch: declare graph forwards", scratch.device)
         self._passing: str | None = None
         self._started = 0.0
         self._sample_due = 0.0
@@ -92,9 +80,14 @@ class SlotReclaimer(ContextDecorator):
         Raises WorkspaceStateError inside a forward.
         """
         with between_forwards(self.scratch, "warmup()"):
-            self._warming_up = on
+            self._guard.warming_up = on
             # An old floor must not raise what this warm-up needs.
             self._set_floor(0 if on else self.scratch.capacity_bytes)
+
+    @property
+    def disabled_reason(self) -> str | None:
+        """Why it passes everything through; None while it reclaims."""
+        return self._guard.disabled_reason
 
     @property
     def floor_bytes(self) -> int:
@@ -139,7 +132,7 @@ class SlotReclaimer(ContextDecorator):
             if self._recorder is not None:
                 self._record(ended, demand, capacity, event)
         except Exception:
-            self._give_up()
+            self._guard.give_up()
         finally:
             self._turn.append(None)
 
@@ -166,12 +159,14 @@ class SlotReclaimer(ContextDecorator):
             scratch = self.scratch
             scratch.required_bytes = 0
             scratch.grew = False
-            self._passing = self._guard(graph or scratch.in_graph, dummy, multi_stream)
+            self._passing = self._guard.check(graph or scratch.in_graph, dummy, multi_stream)
+            if self._passing == events.UNRECLAIMABLE:
+                self._policy.policy.reset()
             if self._passing is None:
                 scratch.begin_forward(measure=self._recorder is not None)
         except Exception:
-            self._give_up()
-            self._passing = events.disabled(_ERROR)
+            self._guard.give_up()
+            self._passing = self._guard.disabled_event()
         except BaseException:  # Ctrl-C: the body will not run
             self._turn.append(None)
             raise
@@ -200,17 +195,17 @@ class SlotReclaimer(ContextDecorator):
             if self._attribution is not None and demand:
                 self._attribution.add(demand, scratch.required_by or "unknown")
                 event = events.join(events.by(scratch.required_by or "unknown"), event)
-            if self._recorder is not None and not self._warming_up:
+            if self._recorder is not None and not self._guard.warming_up:
                 self._record(ended, demand, capacity, event)
             if scratch.failed_growths > self._failed_growths:
                 self._failed_growths = scratch.failed_growths
                 if self._shrinker.shrinks:
-                    self._disable(_REGROW_FAILED, "memory that had been given back could not be had again")
+                    self._guard.regrowth_failed()
             if grew and self.disabled_reason is None:
                 seconds, self._grow_seconds = scratch.grow_seconds - self._grow_seconds, scratch.grow_seconds
                 self._policy.policy.resized(grew=True, seconds=seconds, new_bytes=capacity)
         except Exception:
-            self._give_up()
+            self._guard.give_up()
         finally:
             self._passing = None
             self._turn.append(None)
@@ -226,10 +221,8 @@ class SlotReclaimer(ContextDecorator):
         except IndexError:
             return now
         try:
-            if (
-                self._guard(self.scratch.in_graph, False, False) is not None
-                or self.scratch.capacity_bytes < self.floor_bytes
-            ):
+            passing = self._guard.check(self.scratch.in_graph, False, False)
+            if passing is not None or self.scratch.capacity_bytes < self.floor_bytes:
                 return inf
             if self._policy.deadline() <= now:
                 target = self._policy.idle(self.scratch.capacity_bytes, now)
@@ -237,7 +230,7 @@ class SlotReclaimer(ContextDecorator):
                     self._shrink(target)
             return self._policy.deadline()
         except Exception:
-            self._give_up()
+            self._guard.give_up()
             return inf
         finally:
             self._turn.append(None)
@@ -249,18 +242,9 @@ class SlotReclaimer(ContextDecorator):
         reclaimer serves the scratch, or when the environment forbids it.
         """
         with between_forwards(self.scratch, "rearm()"):
-            if self.disabled_reason == _CAPTURE:
-                raise WorkspaceStateError("a captured graph holds this scratch's address: it can never move again")
-            if self.disabled_reason == DISABLE:
-                raise WorkspaceStateError(f"{DISABLE} was set when this reclaimer was built")
-            if self.disabled_reason == _REPLACED:
-                raise WorkspaceStateError("another reclaimer was built over this scratch: use that one")
-            if self._streams is not None:
-                self._streams.forget()
-            if self.disabled_reason is not None:
+            if self._guard.rearm():
                 self._policy.policy.reset()
                 self._rearmed = True
-                self.disabled_reason = None
                 self._choose_path()
 
     def stats(self) -> SlotReclaimStats:
@@ -290,60 +274,29 @@ class SlotReclaimer(ContextDecorator):
             claimed_bytes=self._shrinker.claimed_bytes,
             grow_seconds=scratch.grow_seconds,
             shrink_seconds=self._shrinker.seconds,
-            capture_guard=None if self._streams is None else self._streams.sees_capture,
+            capture_guard=self._guard.sees_capture,
             passed=dict(self._passed),
             skipped=dict(self._shrinker.skipped),
         )
 
     def _set_floor(self, floor_bytes: int) -> None:
         """Start again with a new floor and a fresh policy."""
-        floor = self.scratch.bind(floor_bytes, self._grow_target, self._be_replaced)
+        floor = self.scratch.bind(floor_bytes, self._grow_target, self._guard.replaced)
         self._policy = self._make_policy(floor, self.scratch.granule_bytes)
         self._choose_path()
 
     def _choose_path(self) -> None:
         """Whether forwards have flags or streams to look at, and whether somebody wants to know the time."""
-        self._watchful = (
-            self._streams is not None
-            or self.disabled_reason is not None
-            or self._warming_up
-            or self._rearmed
-            or self._attribution is not None
-            or not self.scratch.managed
-        )
+        self._watchful = self._rearmed or self._attribution is not None or not self._guard.plain
         self._timed = self._recorder is not None or self._policy.policy.uses_time
-
-    def _guard(self, graph: bool, dummy: bool, multi_stream: bool) -> str | None:
-        """Why this forward passes through, as an event, or None."""
-        if graph:
-            return events.passed("graph")
-        if dummy:
-            return events.passed("dummy")
-        if self._warming_up:
-            return events.passed("warmup")
-        if self._streams is not None and self._streams.capturing():
-            return events.passed("capture")
-        if self.disabled_reason is not None:
-            return events.disabled(self.disabled_reason)
-        if not self.scratch.reclaimable:
-            self._policy.policy.reset()
-            return events.passed("unreclaimable")
-        if multi_stream:
-            self._disable(_STREAM, "the engine runs this forward on several streams")
-        elif self._streams is not None and self._streams.changed():
-            self._disable(_STREAM, "a forward runs on another stream than the first one; rearm() to go on with it")
-        return None if self.disabled_reason is None else events.disabled(self.disabled_reason)
 
     def _conclude(self, failed: bool, demand: int, capacity: int, grew: bool, ended: float) -> str | None:
         """What came of the forward, as an event."""
-        passing = self._passing
-        if passing is None and self.disabled_reason is not None:  # by a fault inside the forward
-            passing = events.disabled(self.disabled_reason)
+        passing = self._passing or self._guard.disabled_event()  # the latter by a fault inside the forward
         if passing is not None:
             self._passed[passing.removeprefix("pass:")] += 1
-            handed_out = demand > 0 or not self.scratch.managed
-            if passing == events.passed("capture") and handed_out and not self.scratch.address_stable:
-                self._disable(_CAPTURE, "a graph was captured that holds this scratch's address")
+            if passing == events.passed("capture"):
+                self._guard.captured(demand)
             return passing
         if failed or demand > capacity:  # the latter when a layer went on after a growth that failed
             self._aborted += 1
@@ -355,7 +308,7 @@ class SlotReclaimer(ContextDecorator):
         if not self.scratch.reclaimable:
             self._passed["unreclaimable"] += 1
             self._policy.policy.reset()
-            return events.passed("unreclaimable")
+            return events.UNRECLAIMABLE
         self._observed += 1
         target = self._policy.finish_forward(demand, capacity, grew, self._started, ended)
         return None if target is None else self._shrink(target)
@@ -390,23 +343,8 @@ class SlotReclaimer(ContextDecorator):
             try:
                 return self._policy.grow_target(required, capacity, now)
             except Exception:
-                self._give_up()
+                self._guard.give_up()
         return required
-
-    def _be_replaced(self) -> None:
-        logger.info("another reclaimer was built over this scratch; the one before passes through from now on")
-        self.disabled_reason = _REPLACED
-        self._choose_path()
-
-    def _give_up(self) -> None:
-        logger.exception("the reclaimer met an error and switches itself off")
-        self._disable(_ERROR, "see the error above; rearm() tries again")
-
-    def _disable(self, reason: str, why: str) -> None:
-        if self.disabled_reason is None:
-            logger.warning("reclaiming is off (%s): %s", reason, why)
-        self.disabled_reason = reason
-        self._choose_path()
 
 
 def _overlapping() -> OverlappingForwardError:

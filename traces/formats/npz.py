@@ -31,7 +31,7 @@ def parse(content: bytes, path: str | os.PathLike[str]) -> DemandTrace:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise TraceFormatError(f"{path}: damaged npz file ({error})") from None
     for name in _REQUIRED:
         if name not in arrays:
