@@ -71,7 +71,10 @@ def test_empty_parts_are_empty_views_also_on_an_empty_slot(workspace):
     assert workspace.stats().capacity_bytes == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bool, torch.complex128, torch.uint16])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float8_e4m3fn, torch.float8_e5m2, torch.float4_e2m1fn_x2, torch.int4, torch.uint2, torch.bool, torch.uint16],
+)
 def test_any_dtype_can_be_asked_for(workspace, dtype):
     (view,) = workspace.get_simultaneous(((4, 3), dtype))
     assert (view.dtype, view.shape) == (dtype, (4, 3))
