@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from reclaim.errors import TraceFormatError
 from reclaim.traces import formats
@@ -15,8 +16,7 @@ __all__ = ["load", "load_requests"]
 
 def load(path: str | os.PathLike[str]) -> DemandTrace:
     """Read a demand trace. Raises TraceFormatError, also for a request log; OSError."""
-    with open(path, "rb") as file:  # once: a pipe cannot be read again
-        content = file.read()
+    content = Path(path).read_bytes()  # once: a pipe cannot be read again
     if azure.matches(content):
         raise TraceFormatError(f"{path}: this is a request log, not a trace: turn it into one with 'reclaim workload'")
     return formats.parse(content, path)
@@ -24,8 +24,7 @@ def load(path: str | os.PathLike[str]) -> DemandTrace:
 
 def load_requests(path: str | os.PathLike[str]) -> Requests:
     """Read a request log. Raises TraceFormatError, OSError."""
-    with open(path, "rb") as file:
-        content = file.read()
+    content = Path(path).read_bytes()
     if not azure.matches(content):
         raise TraceFormatError(
             f"{path}: no request log that is known: Azure's begin with TIMESTAMP,ContextTokens,GeneratedTokens"

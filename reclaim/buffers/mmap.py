@@ -77,12 +77,7 @@ class MmapBuffer:
     def resize(self, nbytes: int) -> torch.Tensor:
         """See `Buffer.resize`."""
         self.capacity_bytes = 0
-        if nbytes == 0:
-            self._give_back(0)
-            if self._guard_tail and self._mapping is not None:
-                allow_access(self._mapping, 0)
-            return self.reopen()
-        if self._mapping is None or nbytes > self._mapping_bytes:
+        if nbytes and (self._mapping is None or nbytes > self._mapping_bytes):
             self._move(nbytes)
         self._give_back(nbytes)
         self._exposed_bytes = max(self._exposed_bytes, nbytes)

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from reclaim.buffers.kernel import resident_bytes_at, trim_heap
+from reclaim.buffers.cached import release_cached
+from reclaim.buffers.kernel import resident_bytes_at
 from reclaim.runtime.errors import WorkspaceOutOfMemoryError
 from reclaim.units import format_bytes
 
@@ -152,7 +153,7 @@ class TensorScratch:
             setattr(owner, self._attribute, held() if held() is not None else self._over(storage()))
             self._blocked_bytes = before - nbytes
             return False
-        self._empty_cache()
+        release_cached(self.device)
         self.returned_bytes += max(0, reserved - self._allocator_bytes(address, before))
         self._blocked_bytes = 0
         try:
@@ -194,13 +195,6 @@ class TensorScratch:
         with torch.inference_mode(False):
             empty = torch.empty(0, dtype=self._dtype, device=self.device)
             return empty.set_(storage, 0, (storage.nbytes() // self._dtype.itemsize,))  # type: ignore[call-overload, no-any-return]
-
-    def _empty_cache(self) -> None:
-        if self.device.type == "cpu":
-            trim_heap()
-        else:
-            with torch.accelerator.device_index(self.device.index):
-                torch.accelerator.empty_cache()
 
     def _allocator_bytes(self, address: int, nbytes: int) -> int:
         """What the system holds: of this storage on a CPU, of the whole allocator elsewhere."""

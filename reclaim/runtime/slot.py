@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager
@@ -11,6 +10,7 @@ from typing import NamedTuple
 import torch
 
 from reclaim.buffers import Buffer
+from reclaim.buffers.cached import release_cached
 from reclaim.errors import WorkspaceLockedError, WorkspaceStateError
 from reclaim.runtime.caller import caller
 from reclaim.runtime.errors import WorkspaceOutOfMemoryError
@@ -21,8 +21,6 @@ from reclaim.runtime.tracing import refuse_tracing
 from reclaim.units import format_bytes, round_up
 
 __all__ = ["Retained", "Slot"]
-
-logger = logging.getLogger("reclaim")
 
 _NOTHING = torch.empty(0, dtype=torch.uint8, device="cpu")
 
@@ -287,6 +285,7 @@ class Slot:
         if self._ceiling_bytes is not None:
             least, target = min(least, self._ceiling_bytes), min(target, self._ceiling_bytes)
         self.grew = True
+        self._drop_views()
         try:
             self._replace(target)
         except WorkspaceOutOfMemoryError:
@@ -296,9 +295,7 @@ class Slot:
 
     def _replace_under_pressure(self, nbytes: int) -> None:
         """The second and last attempt, after making what room can be made."""
-        if self.device.type != "cpu":
-            with torch.accelerator.device_index(self.device.index):
-                torch.accelerator.empty_cache()
+        release_cached(self.device)
         if self._on_pressure is not None:
             self._on_pressure(nbytes)
         try:
@@ -308,8 +305,7 @@ class Slot:
             raise
 
     def _replace(self, nbytes: int) -> None:
-        """Release, then allocate. On failure the slot is empty and clean."""
-        self._drop_views()
+        """Release, then allocate; the caller has dropped the views. On failure the slot is empty and clean."""
         self.capacity_bytes = 0
         self.generation += 1
         self.retained = None

@@ -193,8 +193,9 @@ class SlotReclaimer(ContextDecorator):
             if grew:
                 event = events.join(events.GREW, event)
             if self._attribution is not None and demand:
-                self._attribution.add(demand, scratch.required_by or "unknown")
-                event = events.join(events.by(scratch.required_by or "unknown"), event)
+                name = scratch.required_by or "unknown"
+                self._attribution.add(demand, name)
+                event = events.join(events.by(name), event)
             if self._recorder is not None and not self._guard.warming_up:
                 self._record(ended, demand, capacity, event)
             if scratch.failed_growths > self._failed_growths:

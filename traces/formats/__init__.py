@@ -14,9 +14,7 @@ __all__ = ["parse", "read", "write"]
 
 def read(path: str | os.PathLike[str]) -> DemandTrace:
     """Read a trace in any of our formats, told apart by content. Raises TraceFormatError, OSError."""
-    with open(path, "rb") as file:  # once: a pipe cannot be read again
-        content = file.read()
-    return parse(content, path)
+    return parse(Path(path).read_bytes(), path)
 
 
 def parse(content: bytes, path: str | os.PathLike[str]) -> DemandTrace:
