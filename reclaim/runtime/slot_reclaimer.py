@@ -70,7 +70,7 @@ class SlotReclaimer(ContextDecorator):
         self._peak_capacity = scratch.capacity_bytes
         self._peak_demand = 0
         self._failed_growths = scratch.failed_growths
-        self._grow_seconds = scratch.grow_seconds  # of the scratch, as of the last growth seen
+        self._grow_seconds = scratch.grow_seconds  # of the scratch, as of the last forward on the long path
         self._passed: Counter[str] = Counter()
         self._set_floor(floor_bytes)
 
@@ -202,8 +202,8 @@ class SlotReclaimer(ContextDecorator):
                 self._failed_growths = scratch.failed_growths
                 if self._shrinker.shrinks:
                     self._guard.regrowth_failed()
+            seconds, self._grow_seconds = scratch.grow_seconds - self._grow_seconds, scratch.grow_seconds
             if grew and self.disabled_reason is None:
-                seconds, self._grow_seconds = scratch.grow_seconds - self._grow_seconds, scratch.grow_seconds
                 self._policy.policy.resized(grew=True, seconds=seconds, new_bytes=capacity)
         except Exception:
             self._guard.give_up()

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from reclaim import EagerWorkspaceReclaimer, Scratch, WorkspaceStateError
+from reclaim.policy import GrowOnlyPolicy
 
 KIB = 1 << 10
 
@@ -228,3 +229,20 @@ def test_without_a_capture_query_it_says_so(accelerator, scratch, monkeypatch, c
     run(reclaimer, scratch, KIB)
     assert reclaimer.disabled_reason == "capture"
     assert real is not torch.Stream
+
+
+def test_a_growth_while_disabled_is_not_charged_to_the_next_one(accelerator, scratch):
+    heard = []
+
+    class Listening(GrowOnlyPolicy):
+        def resized(self, *, grew, seconds, new_bytes):
+            heard.append((grew, seconds, new_bytes))
+
+    reclaimer = EagerWorkspaceReclaimer(scratch, lambda floor, cost: Listening(floor), floor_bytes=0)
+    for size, seconds, flags in ((KIB, 1.0, {}), (2 * KIB, 5.0, {"multi_stream": True}), (4 * KIB, 2.0, {})):
+        if size == 4 * KIB:
+            reclaimer.rearm()
+        with reclaimer.forward(**flags):
+            scratch.ask(size)
+            scratch.grow_seconds += seconds
+    assert heard == [(True, 1.0, KIB), (True, 2.0, 4 * KIB)]
