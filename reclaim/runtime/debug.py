@@ -44,7 +44,7 @@ class DebugSlot(Slot):
     def plan_views(self, plan: WorkspacePlan) -> tuple[torch.Tensor, ...]:
         """See `Slot`; keeps nothing."""
         views = super().plan_views(plan)
-        plan.views[self.index] = None
+        plan.views.pop(self, None)
         return views
 
     def lock(self) -> None:

@@ -128,6 +128,7 @@ class WorkspaceManager:
             for index in range(num_ubatches * num_lanes)
         )
         self._first = self._slots[0]
+        self._first_selection = _FIRST if ubatch_of is None else None  # what `get` need not look up
         self._persistent_context = alloc_context if persistent_in_context else nullcontext
         self._recent: dict[tuple[Request, ...], WorkspacePlan] = {}
 
@@ -139,7 +140,11 @@ class WorkspaceManager:
         Raises ValueError for an impossible size, WorkspaceLockedError when it would have to grow while locked,
         WorkspaceOutOfMemoryError when it cannot.
         """
-        return list(self.get(self._recall(requests)))
+        try:
+            plan = self._recent[requests]
+        except (KeyError, TypeError):  # the latter by a list as shape, which has no hash
+            plan = self._recall(requests)
+        return [*self.get(plan)]
 
     def try_get_simultaneous(self, *requests: Request) -> list[torch.Tensor] | None:
         """Like `get_simultaneous`, but None where that would raise WorkspaceLockedError."""
@@ -154,28 +159,34 @@ class WorkspaceManager:
         """
         refuse_tracing()
         parts, nbytes = lay_out(requests)
-        return WorkspacePlan(parts, nbytes, self._plans, len(self._slots), name or caller())
+        return WorkspacePlan(parts, nbytes, self._plans, name or caller())
 
     def get(self, plan: WorkspacePlan) -> tuple[torch.Tensor, ...]:
         """The views of a plan of this manager; the same objects until the slot is resized, unless gradients are on.
 
         Raises as `get_simultaneous` does, and ValueError for another manager's plan.
         """
-        # The fast path of every layer; the slot is looked up here, without a call, where it is the only one.
-        slot = self._first if _selection() is _FIRST and self._ubatch_of is None else self.current_slot()
-        if plan.register is not self._plans:
-            raise ValueError(f"{plan} belongs to another workspace: plan it on this one")
-        views = plan.views[slot.index]
-        if views is None or _gradients_on():
-            return slot.plan_views(plan)
-        nbytes = plan.required_bytes
-        if slot.retained is not None:
-            slot.count(nbytes, plan.name)
-            return views
-        slot.last_bytes = nbytes
+        # The fast path of every layer: no call of ours, and what is rare is left to `_get_slowly`.
+        slot = self._first if _selection() is self._first_selection else self.current_slot()
+        try:
+            views = plan.views[slot]
+        except KeyError:
+            return self._get_slowly(slot, plan)
+        if slot.retained is not None or _gradients_on():
+            return self._get_slowly(slot, plan)
+        slot.last_bytes = nbytes = plan.required_bytes
         if nbytes > slot.required_bytes:
             slot.required_bytes = nbytes
             slot.required_by = plan.name
+        return views
+
+    def _get_slowly(self, slot: Slot, plan: WorkspacePlan) -> tuple[torch.Tensor, ...]:
+        if plan.register is not self._plans:
+            raise ValueError(f"{plan} belongs to another workspace: plan it on this one")
+        views = plan.views.get(slot)
+        if views is None or _gradients_on():
+            return slot.plan_views(plan)
+        slot.count(plan.required_bytes, plan.name)
         return views
 
     def reserve(self, *requests: Request, all_slots: bool = True) -> None:

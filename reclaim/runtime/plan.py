@@ -23,13 +23,13 @@ class WorkspacePlan:
     __slots__ = ("__weakref__", "name", "parts", "register", "required_bytes", "views")
 
     def __init__(
-        self, parts: tuple[Part, ...], required_bytes: int, register: PlanRegister, slots: int, name: str
+        self, parts: tuple[Part, ...], required_bytes: int, register: PlanRegister, name: str
     ) -> None:
         self.name = name
         self.parts = parts
         self.required_bytes = required_bytes
         self.register = register
-        self.views: list[tuple[torch.Tensor, ...] | None] = [None] * slots  # by slot; None: to be cut
+        self.views: dict[object, tuple[torch.Tensor, ...]] = {}  # by slot; what is missing is to be cut
         register.add(self)
 
     def __repr__(self) -> str:
@@ -49,8 +49,8 @@ class PlanRegister:
         with self._lock:
             self._plans.add(plan)
 
-    def drop_views(self, slot: int) -> None:
-        """Forget every plan's views of one slot, given by its index."""
+    def drop_views(self, slot: object) -> None:
+        """Forget every plan's views of one slot."""
         with self._lock:
             for plan in self._plans:
-                plan.views[slot] = None
+                plan.views.pop(slot, None)

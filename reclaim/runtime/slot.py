@@ -203,7 +203,7 @@ class Slot:
         views = tuple(self._views(plan.parts))
         # With gradients on, an in-place write would tie a kept view to the graph of each forward, for ever.
         if not torch.is_grad_enabled():
-            plan.views[self.index] = views
+            plan.views[self] = views
         return views
 
     def retain(self, key: Hashable, part: Part) -> tuple[torch.Tensor, bool]:
@@ -321,7 +321,7 @@ class Slot:
         self._blocked_bytes = 0
 
     def _drop_views(self) -> None:
-        self._plans.drop_views(self.index)
+        self._plans.drop_views(self)
         self._tensor = _NOTHING
 
 
