@@ -43,14 +43,15 @@ _NAMES = {
     ),
     "reclaim.runtime.hooks": ("attach",),
     "reclaim.runtime.errors": ("WorkspaceOutOfMemoryError",),
-    "reclaim.runtime.manager": (
-        "WorkspaceManager",
-        "use_ubatch",
-        "use_workspace_lane",
-    ),
+    "reclaim.runtime.graphs": ("use_graph_workspace",),
+    "reclaim.runtime.manager": ("WorkspaceManager",),
     "reclaim.runtime.plan": ("WorkspacePlan",),
     "reclaim.runtime.reclaimer": ("EagerWorkspaceReclaimer",),
     "reclaim.runtime.scratch": ("Scratch",),
+    "reclaim.runtime.selection": (
+        "use_ubatch",
+        "use_workspace_lane",
+    ),
     "reclaim.runtime.stats": (
         "ReclaimerStats",
         "SlotReclaimStats",

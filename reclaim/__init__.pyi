@@ -22,13 +22,14 @@ from reclaim.runtime.current import lock_workspace as lock_workspace
 from reclaim.runtime.current import reset_workspace_manager as reset_workspace_manager
 from reclaim.runtime.current import unlock_workspace as unlock_workspace
 from reclaim.runtime.errors import WorkspaceOutOfMemoryError as WorkspaceOutOfMemoryError
+from reclaim.runtime.graphs import use_graph_workspace as use_graph_workspace
 from reclaim.runtime.hooks import attach as attach
 from reclaim.runtime.manager import WorkspaceManager as WorkspaceManager
-from reclaim.runtime.manager import use_ubatch as use_ubatch
-from reclaim.runtime.manager import use_workspace_lane as use_workspace_lane
 from reclaim.runtime.plan import WorkspacePlan as WorkspacePlan
 from reclaim.runtime.reclaimer import EagerWorkspaceReclaimer as EagerWorkspaceReclaimer
 from reclaim.runtime.scratch import Scratch as Scratch
+from reclaim.runtime.selection import use_ubatch as use_ubatch
+from reclaim.runtime.selection import use_workspace_lane as use_workspace_lane
 from reclaim.runtime.stats import ReclaimerStats as ReclaimerStats
 from reclaim.runtime.stats import SlotReclaimStats as SlotReclaimStats
 from reclaim.runtime.stats import SlotStats as SlotStats

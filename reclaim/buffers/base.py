@@ -40,6 +40,10 @@ class Buffer(Protocol):
         """Bytes that the system holds for it now, as the system counts them. May take a millisecond."""
 
     @property
+    def system_bytes(self) -> int:
+        """A count of the system's, which falls by what a shrink gives back; others may share it. May take 1 ms."""
+
+    @property
     def pinned_bytes(self) -> int:
         """How far from the start living tensors of any generation reach; 0 when none lives.
 
@@ -50,9 +54,10 @@ class Buffer(Protocol):
     def stale_bytes(self) -> int:
         """Bytes of abandoned storage that outside views keep from going back."""
 
-    def resize(self, nbytes: int) -> torch.Tensor:
+    def resize(self, nbytes: int, *, to_driver: bool = True) -> torch.Tensor:
         """Give back what lies above `nbytes`, and return a one-dimensional uint8 tensor of exactly that size.
 
+        to_driver: not only to the allocator's cache, where there is one, but out of it; waits for the device.
         The tensor has a storage of its own; its content is undefined. The caller has dropped its own tensors of
         this buffer, and shrinks only to `pinned_bytes` or more: what outside views use is never given back.
         Raises torch.OutOfMemoryError, leaving the buffer empty, when the system refuses.

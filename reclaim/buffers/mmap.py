@@ -65,6 +65,11 @@ class MmapBuffer:
         return self.stale_bytes + (0 if mapping is None else resident_bytes(mapping, self._exposed_bytes))
 
     @property
+    def system_bytes(self) -> int:
+        """See `Buffer.system_bytes`; the resident bytes are counted for this buffer alone."""
+        return self.reserved_bytes
+
+    @property
     def pinned_bytes(self) -> int:
         """See `Buffer.pinned_bytes`."""
         return max((size for _, size in _living(self._generations)), default=0)
@@ -74,8 +79,8 @@ class MmapBuffer:
         """See `Buffer.stale_bytes`; counts what the views cover, resident or not."""
         return sum(size for _, size in _living(self._abandoned))
 
-    def resize(self, nbytes: int) -> torch.Tensor:
-        """See `Buffer.resize`."""
+    def resize(self, nbytes: int, *, to_driver: bool = True) -> torch.Tensor:
+        """See `Buffer.resize`; there is no cache in between."""
         self.capacity_bytes = 0
         if nbytes and (self._mapping is None or nbytes > self._mapping_bytes):
             self._move(nbytes)

@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 
-from reclaim.buffers.cached import release_cached
 from reclaim.buffers.kernel import resident_bytes_at
+from reclaim.buffers.memory import release_cached
 from reclaim.runtime.errors import WorkspaceOutOfMemoryError
+from reclaim.runtime.scratch import ScratchClient
+from reclaim.runtime.streams import StreamWatch
 from reclaim.units import format_bytes
 
 __all__ = ["TensorScratch"]
@@ -49,6 +51,8 @@ class TensorScratch:
         if not isinstance(tensor, torch.Tensor) or tensor.dim() != 1 or not tensor.is_contiguous():
             raise TypeError(f"{type(owner).__name__}.{attribute} must be a one-dimensional tensor, got {tensor!r:.80}")
         self.device = tensor.device
+        self.streams = None if self.device.type == "cpu" else StreamWatch(self.device)
+        self.captured_bytes = 0
         self.turn: list[None] = [None]
         self.required_bytes = 0
         self.required_by: str | None = None  # the layers do not say
@@ -65,7 +69,8 @@ class TensorScratch:
         self._graph = graph
         self._floor_bytes = 0
         self._blocked_bytes = 0
-        self._replaced: Callable[[], None] | None = None
+        self._client: ScratchClient | None = None
+        self._to_driver = True
         self._storage = weakref.ref(tensor.untyped_storage())  # what was there at the last look
         self._capacity_seen = self.capacity_bytes
 
@@ -104,13 +109,12 @@ class TensorScratch:
         owner = self._owner()
         return owner is not None and self._graph is not None and _read(owner, self._graph)
 
-    def bind(
-        self, floor_bytes: int, grow_target: Callable[[int, int, float], int], replaced: Callable[[], None]
-    ) -> int:
+    def bind(self, floor_bytes: int, client: ScratchClient, *, to_driver: bool) -> int:
         """See `Scratch`. The layers own the growth, so a policy's grow_target is not asked."""
-        if self._replaced is not None and self._replaced != replaced:
-            self._replaced()
-        self._replaced = replaced
+        if self._client is not None and self._client is not client:
+            self._client.replaced()
+        self._client = client
+        self._to_driver = to_driver
         self._floor_bytes = floor_bytes
         return floor_bytes
 
@@ -122,6 +126,10 @@ class TensorScratch:
         self._capacity_seen = self.capacity_bytes
         if tensor is not None and (measure or self._capacity_seen > self._floor_bytes):
             _set_numel(tensor, 0)
+
+    def end_capture(self) -> None:
+        """See `Scratch`. Which layers took the address cannot be seen, so all of it counts as taken."""
+        self.captured_bytes = self.capacity_bytes
 
     def end_forward(self) -> None:
         """See `Scratch`."""
@@ -153,7 +161,8 @@ class TensorScratch:
             setattr(owner, self._attribute, held() if held() is not None else self._over(storage()))
             self._blocked_bytes = before - nbytes
             return False
-        release_cached(self.device)
+        if self._to_driver:
+            release_cached(self.device)
         self.returned_bytes += max(0, reserved - self._allocator_bytes(address, before))
         self._blocked_bytes = 0
         try:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from reclaim.errors import WorkspaceStateError
 from reclaim.runtime.environment import DISABLE, is_set
 from reclaim.runtime.scratch import Scratch
-from reclaim.runtime.streams import StreamWatch
 from reclaim.traces import events
 
 __all__ = ["Guard"]
@@ -31,11 +30,15 @@ class Guard:
 
     def __init__(self, scratch: Scratch, changed: Callable[[], None]) -> None:
         """`changed`: called when `plain` may have changed."""
-        self.disabled_reason = DISABLE if is_set(DISABLE) else None
+        self.disabled_reason: str | None = None
+        if is_set(DISABLE):
+            self.disabled_reason = DISABLE
+        elif scratch.captured_bytes and not scratch.address_stable:
+            self.disabled_reason = _CAPTURE
         self._warming_up = False
         self._scratch = scratch
         self._changed = changed
-        self._streams = None if scratch.device.type == "cpu" else StreamWatch(scratch.device)
+        self._streams = scratch.streams
         if self._streams is not None and not self._streams.sees_capture:
             logger.warning("graph capture cannot be told on %s with this torch: declare graph forwards", scratch.device)
 
@@ -74,7 +77,7 @@ class Guard:
                 return events.UNRECLAIMABLE
             if multi_stream:
                 self._disable(_STREAM, "the engine runs this forward on several streams")
-            elif self._streams is not None and self._streams.changed():
+            elif self._streams is not None and not self._streams.begin():
                 self._disable(_STREAM, "a forward runs on another stream than the first; rearm() to go on with it")
         return self.disabled_event()
 
@@ -82,11 +85,14 @@ class Guard:
         """The event of a forward while reclaiming is off; None while it is on."""
         return None if self.disabled_reason is None else events.disabled(self.disabled_reason)
 
-    def captured(self, demand_bytes: int) -> None:
-        """A forward with this demand ran under an undeclared capture: scratch that moves is then fixed for good."""
-        handed_out = demand_bytes > 0 or not self._scratch.managed
-        if handed_out and not self._scratch.address_stable:
+    def captured(self) -> None:
+        """A graph was captured that holds the address: scratch that moves is then fixed for good."""
+        if not self._scratch.address_stable:
             self._disable(_CAPTURE, "a graph was captured that holds this scratch's address")
+
+    def strayed(self) -> None:
+        """A layer of an observed forward works on another stream."""
+        self._disable(_STREAM, "a request came on another stream than that of the forwards")
 
     def regrowth_failed(self) -> None:
         """Memory that was given back could not be had again."""

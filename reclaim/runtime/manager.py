@@ -2,69 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import torch
 
-from reclaim.buffers import choose_buffer
+from reclaim.buffers import Buffer, choose_buffer
 from reclaim.errors import WorkspaceStateError
 from reclaim.runtime.caller import caller
 from reclaim.runtime.debug import DebugSlot
 from reclaim.runtime.environment import DEBUG, is_set
+from reclaim.runtime.graph_slot import GraphSlot
 from reclaim.runtime.layout import lay_out
 from reclaim.runtime.plan import PlanRegister, WorkspacePlan
 from reclaim.runtime.scratch import between_forwards
+from reclaim.runtime.selection import FIRST, selection
 from reclaim.runtime.slot import Slot
 from reclaim.runtime.stats import SlotStats, WorkspaceStats
 from reclaim.runtime.tracing import refuse_tracing
 
-__all__ = ["WorkspaceManager", "use_ubatch", "use_workspace_lane"]
+__all__ = ["WorkspaceManager"]
 
 Request = tuple[Iterable[int], torch.dtype]
 T = TypeVar("T")
 
 _RECENT_REQUESTS = 512  # as many distinct requests keep their views; more, and all are forgotten
 
-# (ubatch, lane) of the running code. A thread started inside does not inherit it.
-_FIRST = (0, 0)
-_selected: ContextVar[tuple[int, int]] = ContextVar("reclaim_slot", default=_FIRST)
-
-# Looked up once: `get` is called by every layer.
-_selection = _selected.get
-_gradients_on = torch.is_grad_enabled
-
-
-@contextmanager
-def use_workspace_lane(lane: int) -> Iterator[None]:
-    """Let requests inside go to the slots of this lane. Raises ValueError when it is negative.
-
-    A thread started inside does not inherit the choice.
-    """
-    if lane < 0:
-        raise ValueError(f"lane must be non-negative, got {lane}")
-    token = _selected.set((_selected.get()[0], lane))
-    try:
-        yield
-    finally:
-        _selected.reset(token)
-
-
-@contextmanager
-def use_ubatch(ubatch: int) -> Iterator[None]:
-    """Let requests inside go to the slots of this micro-batch. Raises ValueError when it is negative.
-
-    A thread started inside does not inherit the choice.
-    """
-    if ubatch < 0:
-        raise ValueError(f"ubatch must be non-negative, got {ubatch}")
-    token = _selected.set((ubatch, _selected.get()[1]))
-    try:
-        yield
-    finally:
-        _selected.reset(token)
+_gradients_on = torch.is_grad_enabled  # looked up once: `get` is called by every layer
 
 
 class WorkspaceManager:
@@ -114,21 +79,19 @@ class WorkspaceManager:
         self._ubatch_of = ubatch_of
         self._plans = PlanRegister()
         debugging = is_set(DEBUG)
+
+        def make_buffer() -> Buffer:
+            return choose_buffer(self.device, buffer, max_bytes=max_bytes, guard_tail=debugging)
+
         make_slot = DebugSlot if debugging else Slot
+        shared = (self._plans, alloc_context, on_pressure)
         self._slots: tuple[Slot, ...] = tuple(
-            make_slot(
-                index,
-                index // num_lanes,
-                index % num_lanes,
-                choose_buffer(self.device, buffer, max_bytes=max_bytes, guard_tail=debugging),
-                self._plans,
-                alloc_context,
-                on_pressure,
-            )
+            make_slot(index, index // num_lanes, index % num_lanes, make_buffer(), *shared)
             for index in range(num_ubatches * num_lanes)
         )
+        self._graph_slots = tuple(GraphSlot(slot, make_buffer(), *shared) for slot in self._slots)
         self._first = self._slots[0]
-        self._first_selection = _FIRST if ubatch_of is None else None  # what `get` need not look up
+        self._first_selection = FIRST if ubatch_of is None else None  # what `get` need not look up
         self._persistent_context = alloc_context if persistent_in_context else nullcontext
         self._recent: dict[tuple[Request, ...], WorkspacePlan] = {}
 
@@ -167,12 +130,12 @@ class WorkspaceManager:
         Raises as `get_simultaneous` does, and ValueError for another manager's plan.
         """
         # The fast path of every layer: no call of ours, and what is rare is left to `_get_slowly`.
-        slot = self._first if _selection() is self._first_selection else self.current_slot()
+        slot = self._first if selection() is self._first_selection else self.current_slot()
         try:
             views = plan.views[slot]
         except KeyError:
             return self._get_slowly(slot, plan)
-        if slot.retained is not None or _gradients_on():
+        if slot.watched or _gradients_on():
             return self._get_slowly(slot, plan)
         slot.last_bytes = nbytes = plan.required_bytes
         if nbytes > slot.required_bytes:
@@ -190,9 +153,13 @@ class WorkspaceManager:
         return views
 
     def reserve(self, *requests: Request, all_slots: bool = True) -> None:
-        """Let every slot, or the current one, grow to this request now. It hands out nothing and is no demand."""
+        """Let every slot, or the current one, grow to this request now. It hands out nothing and is no demand.
+
+        Inside `use_graph_workspace`, the workspaces of graphs.
+        """
         _, nbytes = lay_out(requests)
-        for slot in self._slots if all_slots else (self.current_slot(),):
+        everyone = self._graph_slots if selection().graph else self._slots
+        for slot in everyone if all_slots else (self.current_slot(),):
             slot.ensure(nbytes)
 
     def get_persistent(
@@ -240,37 +207,39 @@ class WorkspaceManager:
 
         Requests that would need it raise WorkspaceLockedError.
         """
-        for slot in self._slots:
+        for slot in (*self._slots, *self._graph_slots):
             slot.lock()
 
     def unlock(self) -> None:
         """Let slots grow again."""
-        for slot in self._slots:
+        for slot in (*self._slots, *self._graph_slots):
             slot.unlock()
 
     def is_locked(self) -> bool:
         """Whether `lock` is in force."""
         return self._first.locked
 
-    def release(self, *, force: bool = False) -> None:
+    def release(self, *, force: bool = False, graph: bool = False) -> None:
         """Give back what lies above the floor of every slot; with `force`, everything.
 
-        Without `force`, raises WorkspaceStateError when views outside still use a slot. With it, those views keep
-        their memory and the slot starts anew. Inside a forward it always raises WorkspaceStateError.
+        graph: all of the workspaces of graphs instead, which are then assumed to be gone.
+
+        Without `force`, raises WorkspaceStateError when views outside or captured graphs still use a slot. With it,
+        those views keep their memory and the slot starts anew. Inside a forward it always raises WorkspaceStateError.
         Slots are released one by one: those before the one that raises stay released.
         """
-        for slot in self._slots:
+        for slot in self._graph_slots if graph else self._slots:
             with between_forwards(slot, "release()"):
-                slot.release(force=force)
+                slot.release(force=force or graph)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """The scratch of every slot, ordered by micro-batch, then lane."""
+        """The scratch of every slot, ordered by micro-batch, then lane; those of graphs are not among them."""
         return self._slots
 
     def current_slot(self) -> Slot:
         """The slot of the running code. Raises WorkspaceStateError when it is not configured."""
-        ubatch, lane = _selected.get()
+        ubatch, lane, graph = selection()
         if self._ubatch_of is not None:
             ubatch = self._ubatch_of()
         if not 0 <= ubatch < self._num_ubatches:
@@ -281,7 +250,7 @@ class WorkspaceManager:
             raise WorkspaceStateError(
                 f"workspace lane {lane} is not configured; the manager has {self._num_lanes}: pass a larger num_lanes"
             )
-        return self._slots[ubatch * self._num_lanes + lane]
+        return (self._graph_slots if graph else self._slots)[ubatch * self._num_lanes + lane]
 
     def _recall(self, requests: tuple[Request, ...]) -> WorkspacePlan:
         """The plan of a request seen lately, or a new one."""
@@ -297,12 +266,16 @@ class WorkspaceManager:
         return plan
 
     def stats(self) -> WorkspaceStats:
-        """What every slot holds now. May be called from any thread; each figure is read by itself."""
+        """What every slot holds now, and the workspaces of graphs that were used.
+
+        May be called from any thread; each figure is read by itself.
+        """
         return WorkspaceStats(
             tuple(
                 SlotStats(
                     ubatch=slot.ubatch,
                     lane=slot.lane,
+                    graph=isinstance(slot, GraphSlot),
                     buffer=slot.buffer_name,
                     capacity_bytes=slot.capacity_bytes,
                     reserved_bytes=slot.reserved_bytes,
@@ -310,8 +283,9 @@ class WorkspaceManager:
                     required_by=slot.required_by if slot.required_bytes else None,
                     stale_bytes=slot.stale_bytes,
                     generation=slot.generation,
+                    captured_bytes=slot.captured_bytes,
                     locked=slot.locked,
                 )
-                for slot in self._slots
+                for slot in (*self._slots, *(slot for slot in self._graph_slots if slot.generation))
             )
         )

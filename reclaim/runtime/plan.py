@@ -22,9 +22,7 @@ class WorkspacePlan:
 
     __slots__ = ("__weakref__", "name", "parts", "register", "required_bytes", "views")
 
-    def __init__(
-        self, parts: tuple[Part, ...], required_bytes: int, register: PlanRegister, name: str
-    ) -> None:
+    def __init__(self, parts: tuple[Part, ...], required_bytes: int, register: PlanRegister, name: str) -> None:
         self.name = name
         self.parts = parts
         self.required_bytes = required_bytes

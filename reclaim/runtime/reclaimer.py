@@ -44,6 +44,7 @@ class EagerWorkspaceReclaimer:
         *,
         floor_bytes: int | None = None,
         recorder: TraceRecorder | None = None,
+        release: str = "driver",
         cost: CostModel | None = None,
         attribute: bool = False,
     ) -> None:
@@ -55,16 +56,21 @@ class EagerWorkspaceReclaimer:
         floor_bytes: never shrink below it; default the capacity now, and not above it. A lower one makes sense after
             a warm-up that ran the largest shape, which would leave nothing to reclaim; 0 before a `warmup`.
         recorder: gets a line a forward; it serves one slot.
+        release: "driver" lets freed memory leave the device's caching allocator, which waits for the device and empties
+            all of its cache; "cache" leaves it there for torch to use. On a CPU it goes back to the kernel either way.
         cost: prices for policies that weigh memory against time; default 1 ms a resize and this machine's memory.
 
         attribute: let stats and the recording say which plan set each forward's demand, and stats which one always
             asks for the same. Adds about a microsecond.
 
-        Raises PolicySpecError for a bad spec, ValueError for a floor out of range, an instance in place of a factory,
-        or a recorder for several slots; WorkspaceStateError when nothing was warmed up and no floor is given.
+        Raises PolicySpecError for a bad spec, ValueError for another `release`, a floor out of range, an instance in
+        place of a factory, or a recorder for several slots; WorkspaceStateError when nothing was warmed up and no
+        floor is given.
         """
         if isinstance(policy, ShrinkPolicy):
             raise ValueError("pass a spec or a factory (floor_bytes, cost) -> ShrinkPolicy: each slot needs its own")
+        if release not in ("driver", "cache"):
+            raise ValueError(f"release must be 'driver' or 'cache', got {release!r}")
         scratches = scratch.slots if isinstance(scratch, WorkspaceManager) else (scratch,)
         if recorder is not None and len(scratches) > 1:
             raise ValueError(f"one recorder serves one slot, not {len(scratches)}: build a reclaimer for each slot")
@@ -81,7 +87,15 @@ class EagerWorkspaceReclaimer:
         self._recorder = recorder
         spec = policy if isinstance(policy, str) else None
         self._slots = tuple(
-            SlotReclaimer(each, make_policy, _choose_floor(each, floor_bytes), recorder, spec, attribute)
+            SlotReclaimer(
+                each,
+                make_policy,
+                _choose_floor(each, floor_bytes),
+                recorder,
+                spec,
+                attribute=attribute,
+                to_driver=release == "driver",
+            )
             for each in scratches
         )
         self._first = self._slots[0]

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 import torch
 
 from reclaim.errors import WorkspaceStateError
+from reclaim.runtime.streams import StreamWatch
 
-__all__ = ["Scratch", "between_forwards"]
+__all__ = ["Scratch", "ScratchClient", "between_forwards"]
+
+
+class ScratchClient(Protocol):
+    """What a scratch tells the reclaimer that it serves. Nothing here may raise: a layer's request is waiting."""
+
+    def grow_target(self, required_bytes: int, capacity_bytes: int, now: float) -> int:
+        """The capacity to grow to, at least `required_bytes`."""
+
+    def captured(self) -> None:
+        """A request was made while a graph was captured, which keeps the address."""
+
+    def strayed(self) -> None:
+        """A request was made on another stream than that of the forwards."""
+
+    def replaced(self) -> None:
+        """Another reclaimer was built over the scratch."""
 
 
 class Scratch(Protocol):
@@ -24,6 +41,13 @@ class Scratch(Protocol):
 
     grew: bool
     """Whether it grew since `begin_forward`."""
+
+    captured_bytes: int
+    """How far from its start captured graphs may use it: no shrink goes below, and none is possible if it moves."""
+
+    @property
+    def streams(self) -> StreamWatch | None:
+        """The streams it is used on; None on a CPU, which has none."""
 
     @property
     def device(self) -> torch.device:
@@ -97,17 +121,19 @@ class Scratch(Protocol):
         puts it back with `turn.append(None)`. Nothing may resize the scratch without it.
         """
 
-    def bind(
-        self, floor_bytes: int, grow_target: Callable[[int, int, float], int], replaced: Callable[[], None]
-    ) -> int:
-        """Serve a reclaimer: every growth goes to at least `floor_bytes`, and to grow_target(required, capacity, now).
+    def bind(self, floor_bytes: int, client: ScratchClient, *, to_driver: bool) -> int:
+        """Serve a reclaimer: every growth goes to at least `floor_bytes`, and to what it answers to `grow_target`.
 
         A scratch serves one reclaimer, the last one built over it; the one before hears it through its `replaced`.
+        to_driver: let freed memory leave the allocator's cache, too.
         Returns the floor as this scratch holds it, rounded up to its alignment.
         """
 
     def begin_forward(self, *, measure: bool = True) -> None:
         """Set the logical size to zero and keep the storage; without `measure`, only where a shrink is possible."""
+
+    def end_capture(self) -> None:
+        """Bring captured_bytes up to date after a forward that began under an undeclared capture."""
 
     def end_forward(self) -> None:
         """Bring required_bytes and grew up to date, and storage below the floor up to it."""

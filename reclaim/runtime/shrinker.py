@@ -7,6 +7,7 @@ from collections import Counter
 from time import monotonic
 
 from reclaim.runtime.errors import WorkspaceOutOfMemoryError
+from reclaim.runtime.graphs import capture_declared
 from reclaim.runtime.scratch import Scratch
 from reclaim.traces import events
 from reclaim.units import format_bytes
@@ -40,10 +41,12 @@ class Shrinker:
     def shrink(self, target: int) -> str:
         """Shrink to `target` bytes; what came of it, as an event. Never raises for lack of memory."""
         scratch = self._scratch
-        if scratch.locked and not scratch.address_stable:
-            self.skipped["locked"] += 1
-            return events.skipped("locked")
         capacity = scratch.capacity_bytes
+        reason = self._forbidden()
+        if reason is not None:
+            self.skipped[reason] += 1
+            return events.skipped(reason)
+        target = max(target, scratch.captured_bytes)
         started = monotonic()
         try:
             done = scratch.reallocate(target)
@@ -60,6 +63,16 @@ class Shrinker:
         self.claimed_bytes += capacity - target
         self._pinned_in_a_row = 0
         return events.SHRANK
+
+    def _forbidden(self) -> str | None:
+        scratch = self._scratch
+        if scratch.locked and not scratch.address_stable:
+            return "locked"
+        if scratch.captured_bytes and (scratch.captured_bytes >= scratch.capacity_bytes or not scratch.address_stable):
+            return "capture"
+        if scratch.streams is not None and capture_declared():
+            return "capture"  # freeing memory would break it, in whichever thread it runs
+        return None
 
     def _count_pinned(self) -> None:
         self.skipped["pinned"] += 1

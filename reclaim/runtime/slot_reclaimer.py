@@ -47,9 +47,11 @@ class SlotReclaimer(ContextDecorator):
         recorder: TraceRecorder | None,
         spec: str | None = None,
         attribute: bool = False,
+        to_driver: bool = True,
     ) -> None:
         """`make_policy`: (floor_bytes, granule_bytes) -> a fresh policy. `spec`: what it is made from.
 
+        to_driver: let what is given back leave the allocator's cache, too.
         attribute: tell which plan set each forward's demand; costs what the short path saves.
         """
         self.scratch = scratch
@@ -58,6 +60,7 @@ class SlotReclaimer(ContextDecorator):
         self._make_policy = make_policy
         self._recorder = recorder
         self._spec = spec
+        self._to_driver = to_driver
         self._attribution = Attribution() if attribute else None
         self._turn = scratch.turn
         self._passing: str | None = None
@@ -248,6 +251,28 @@ class SlotReclaimer(ContextDecorator):
                 self._rearmed = True
                 self._choose_path()
 
+    def grow_target(self, required_bytes: int, capacity_bytes: int, now: float) -> int:
+        """See `ScratchClient`."""
+        if self.disabled_reason is None:
+            try:
+                return self._policy.grow_target(required_bytes, capacity_bytes, now)
+            except Exception:
+                self._guard.give_up()
+        return required_bytes
+
+    def captured(self) -> None:
+        """See `ScratchClient`."""
+        self._guard.captured()
+
+    def strayed(self) -> None:
+        """See `ScratchClient`. A forward that passes through may use what streams it likes."""
+        if self._passing is None and not self._guard.warming_up:
+            self._guard.strayed()
+
+    def replaced(self) -> None:
+        """See `ScratchClient`."""
+        self._guard.replaced()
+
     def stats(self) -> SlotReclaimStats:
         """Figures since it was built."""
         scratch = self.scratch
@@ -282,7 +307,7 @@ class SlotReclaimer(ContextDecorator):
 
     def _set_floor(self, floor_bytes: int) -> None:
         """Start again with a new floor and a fresh policy."""
-        floor = self.scratch.bind(floor_bytes, self._grow_target, self._guard.replaced)
+        floor = self.scratch.bind(floor_bytes, self, to_driver=self._to_driver)
         self._policy = self._make_policy(floor, self.scratch.granule_bytes)
         self._choose_path()
 
@@ -297,7 +322,9 @@ class SlotReclaimer(ContextDecorator):
         if passing is not None:
             self._passed[passing.removeprefix("pass:")] += 1
             if passing == events.passed("capture"):
-                self._guard.captured(demand)
+                self.scratch.end_capture()
+                if self.scratch.captured_bytes:
+                    self._guard.captured()
             return passing
         if failed or demand > capacity:  # the latter when a layer went on after a growth that failed
             self._aborted += 1
@@ -337,15 +364,6 @@ class SlotReclaimer(ContextDecorator):
             logger.warning("recording stopped: %s", error)
             self._recorder = None
             self._choose_path()
-
-    def _grow_target(self, required: int, capacity: int, now: float) -> int:
-        """Called by the scratch when a layer's request makes it grow."""
-        if self.disabled_reason is None:
-            try:
-                return self._policy.grow_target(required, capacity, now)
-            except Exception:
-                self._guard.give_up()
-        return required
 
 
 def _overlapping() -> OverlappingForwardError:

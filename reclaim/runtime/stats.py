@@ -13,6 +13,7 @@ class SlotStats:
 
     ================  ==========================================================================
     ubatch, lane      which slot
+    graph             whether it is the workspace of graphs beside that slot
     buffer            the kind of buffer behind it
     capacity_bytes    storage held, exactly
     reserved_bytes    what the system holds for it, as the system counts it
@@ -20,12 +21,14 @@ class SlotStats:
     required_by       the plan that made it: its name, or where it was planned
     stale_bytes       what should have gone back but views outside still use
     generation        how often the storage changed
+    captured_bytes    how far from its start captured graphs may use it
     locked            whether it may not grow beyond its size at the lock
     ================  ==========================================================================
     """
 
     ubatch: int
     lane: int
+    graph: bool
     buffer: str
     capacity_bytes: int
     reserved_bytes: int
@@ -33,6 +36,7 @@ class SlotStats:
     required_by: str | None
     stale_bytes: int
     generation: int
+    captured_bytes: int
     locked: bool
 
 

@@ -1,4 +1,4 @@
-"""Which stream runs, and whether it is being captured. Asked on accelerators only, never on a CPU."""
+"""Which stream of a device runs, and whether it is being captured. Asked on accelerators only, never on a CPU."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ __all__ = ["StreamWatch"]
 
 
 class StreamWatch:
-    """Host-side reads of the current stream of one accelerator; nothing here synchronises."""
+    """Host-side reads of the current stream of one device; but for `forget`, nothing here synchronises.
+
+    A stream is told by its device and its number, since numbers repeat across devices.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self._first: torch.Stream | None = None
+        self._index = device.index
+        self._first: torch.Stream | None = None  # kept alive, so that no later stream can take its number
         self._by_stream = hasattr(torch.Stream, "is_capturing")  # torch 2.13 and later
         self._by_cuda = not self._by_stream and device.type == "cuda"
 
@@ -20,24 +24,29 @@ class StreamWatch:
         """Whether graph capture can be told on this device with this torch."""
         return self._by_stream or self._by_cuda
 
-    def capturing(self) -> bool:
-        """Whether the current stream is being captured; False where that cannot be told."""
+    def current(self) -> torch.Stream:
+        """The stream on which the calling thread works on this device."""
+        return torch.accelerator.current_stream(self._index)
+
+    def capturing(self, stream: torch.Stream | None = None) -> bool:
+        """Whether the current stream, which may be passed, is being captured; False where that cannot be told."""
         if self._by_stream:
-            return bool(torch.accelerator.current_stream().is_capturing())  # type: ignore[attr-defined, unused-ignore]
+            return bool((stream or self.current()).is_capturing())  # type: ignore[attr-defined, unused-ignore]
         return self._by_cuda and torch.cuda.is_current_stream_capturing()
 
-    def changed(self) -> bool:
-        """Whether the current stream differs from the first one seen.
-
-        Handles repeat across devices, so the device index counts too. The first stream is kept alive, so that no
-        later one can take its handle.
-        """
-        stream = torch.accelerator.current_stream()
+    def begin(self) -> bool:
+        """Whether a forward may begin on the current stream: the first one to do so decides."""
+        stream = self.current()
         if self._first is None:
             self._first = stream
-        return (stream.device_index, stream.stream_id) != (self._first.device_index, self._first.stream_id)
+        return not self.strays(stream)
+
+    def strays(self, stream: torch.Stream) -> bool:
+        """Whether a stream differs from that of the forwards; no stream does before the first forward."""
+        first = self._first
+        return first is not None and (stream.stream_id, stream.device_index) != (first.stream_id, first.device_index)
 
     def forget(self) -> None:
-        """Wait for the device, and take the next stream seen as the first."""
-        torch.accelerator.synchronize()
+        """Wait for the device, and let the next forward decide which stream is right."""
+        torch.accelerator.synchronize(self._index)
         self._first = None

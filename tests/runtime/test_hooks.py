@@ -149,10 +149,10 @@ def test_memory_that_cannot_be_had_again_after_a_shrink_stops_shrinking(workspac
             ask(nbytes)
     resize = workspace.slots[0]._buffer.resize
 
-    def scarce(nbytes):
+    def scarce(nbytes, **options):
         if nbytes > 4 * KIB:
             raise torch.OutOfMemoryError("others took it")
-        return resize(nbytes)
+        return resize(nbytes, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(workspace.slots[0]._buffer, "resize", scarce)

@@ -27,10 +27,10 @@ def run_sequence(choose, policy):
     resize = slot._buffer.resize
     failing = [0.0]
 
-    def scarce(nbytes):
+    def scarce(nbytes, **options):
         if nbytes and choose.random() < failing[0]:
             raise torch.OutOfMemoryError("injected")
-        return resize(nbytes)
+        return resize(nbytes, **options)
 
     slot._buffer.resize = scarce
     kept = []

@@ -147,10 +147,10 @@ def test_room_can_be_made_when_a_growth_fails(monkeypatch):
     buffer = workspace.slots[0]._buffer
     resize = buffer.resize
 
-    def scarce(nbytes):
+    def scarce(nbytes, **options):
         if not asked:
             raise torch.OutOfMemoryError("full")
-        return resize(nbytes)
+        return resize(nbytes, **options)
 
     monkeypatch.setattr(buffer, "resize", scarce)
     (view,) = workspace.get_simultaneous(((MIB,), BYTES))

@@ -197,7 +197,7 @@ class TestExceptions:
         reclaimer = EagerWorkspaceReclaimer(workspace)
         run(reclaimer, ask, 8 * MIB, MIB, MIB)
 
-        def refuse(nbytes):
+        def refuse(nbytes, **options):
             raise torch.OutOfMemoryError("no memory today")
 
         with monkeypatch.context() as patch:

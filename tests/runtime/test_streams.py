@@ -9,6 +9,7 @@ import torch
 
 from reclaim import EagerWorkspaceReclaimer, Scratch, WorkspaceStateError
 from reclaim.policy import GrowOnlyPolicy
+from reclaim.runtime.streams import StreamWatch
 
 KIB = 1 << 10
 
@@ -26,9 +27,11 @@ class FakeScratch:
     reallocations = returned_bytes = failed_growths = 0
     in_graph = False
     required_by = None
+    captured_bytes = 0
 
     def __init__(self) -> None:
         self.device = torch.device("cuda", 0)
+        self.streams = StreamWatch(self.device)
         self.turn: list[None] = [None]
         self.capacity_bytes = self.required_bytes = self.generation = 0
         self.grew = False
@@ -37,8 +40,11 @@ class FakeScratch:
     def reserved_bytes(self) -> int:
         return self.capacity_bytes
 
-    def bind(self, floor_bytes, grow_target, replaced):
+    def bind(self, floor_bytes, client, *, to_driver):
         return floor_bytes
+
+    def end_capture(self) -> None:
+        self.captured_bytes = self.required_bytes
 
     def begin_forward(self, *, measure=True) -> None:
         self.required_bytes, self.grew = 0, False
@@ -63,10 +69,10 @@ class FakeAccelerator:
         self.index, self.handle, self.capturing = 0, 88, False
         self.synchronised = 0
 
-    def current_stream(self) -> SimpleNamespace:
+    def current_stream(self, index: int) -> SimpleNamespace:
         return SimpleNamespace(device_index=self.index, stream_id=self.handle, is_capturing=lambda: self.capturing)
 
-    def synchronize(self) -> None:
+    def synchronize(self, index: int) -> None:
         self.synchronised += 1
 
 
@@ -219,11 +225,13 @@ def test_without_a_capture_query_it_says_so(accelerator, scratch, monkeypatch, c
 
     monkeypatch.setattr(torch, "Stream", OlderStream)
     scratch.device = torch.device("xpu", 0)
+    scratch.streams = StreamWatch(scratch.device)
     reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     assert "graph capture cannot be told on xpu:0" in caplog.text
     assert reclaimer.stats().slots[0].capture_guard is False
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: accelerator.capturing)
     scratch.device = torch.device("cuda", 0)
+    scratch.streams = StreamWatch(scratch.device)
     reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     accelerator.capturing = True
     run(reclaimer, scratch, KIB)
