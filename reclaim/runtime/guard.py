@@ -125,12 +125,14 @@ class Guard:
         if self._streams is not None:
             self._streams.forget()
         was_off = self.disabled_reason is not None
+        if was_off:
+            logger.info("reclaiming of %s is on again (it was off: %s)", self._scratch, self.disabled_reason)
         self.disabled_reason = None
         self._changed()
         return was_off
 
     def _disable(self, reason: str, why: str) -> None:
         if self.disabled_reason is None:
-            logger.warning("reclaiming is off (%s): %s", reason, why)
+            logger.warning("reclaiming of %s is off (%s): %s", self._scratch, reason, why)
         self.disabled_reason = reason
         self._changed()

@@ -22,6 +22,7 @@ from reclaim.runtime.scratch import Scratch, between_forwards
 from reclaim.runtime.shrinker import Shrinker
 from reclaim.runtime.stats import SlotReclaimStats
 from reclaim.traces import TraceRecorder, events
+from reclaim.units import format_bytes
 
 __all__ = ["SlotReclaimer"]
 
@@ -86,6 +87,8 @@ class SlotReclaimer(ContextDecorator):
             self._guard.warming_up = on
             # An old floor must not raise what this warm-up needs.
             self._set_floor(0 if on else self.scratch.capacity_bytes)
+            if not on:
+                logger.info("%s was warmed up: its floor is %s", self.scratch, format_bytes(self.floor_bytes))
 
     @property
     def disabled_reason(self) -> str | None:
@@ -199,6 +202,10 @@ class SlotReclaimer(ContextDecorator):
                 name = scratch.required_by or "unknown"
                 self._attribution.add(demand, name)
                 event = events.join(events.by(name), event)
+            if self._verbose:
+                logger.debug(
+                    "forward on %s: demand %s of %s, %s", scratch, demand, capacity, event or "nothing to give back"
+                )
             if self._recorder is not None and not self._guard.warming_up:
                 self._record(ended, demand, capacity, event)
             if scratch.failed_growths > self._failed_growths:
@@ -312,8 +319,9 @@ class SlotReclaimer(ContextDecorator):
         self._choose_path()
 
     def _choose_path(self) -> None:
-        """Whether forwards have flags or streams to look at, and whether somebody wants to know the time."""
-        self._watchful = self._rearmed or self._attribution is not None or not self._guard.plain
+        """Whether forwards have flags or streams to look at, and whether somebody wants to know the time or all."""
+        self._verbose = logger.isEnabledFor(logging.DEBUG)
+        self._watchful = self._rearmed or self._attribution is not None or self._verbose or not self._guard.plain
         self._timed = self._recorder is not None or self._policy.policy.uses_time
 
     def _conclude(self, failed: bool, demand: int, capacity: int, grew: bool, ended: float) -> str | None:

@@ -10,7 +10,7 @@ import torch
 
 from reclaim.buffers import choose_buffer
 
-BUFFERS = [("cpu", "mmap")]
+BUFFERS = [("cpu", "mmap"), ("cpu", "cache")]
 MIB = 1 << 20
 
 
@@ -43,10 +43,13 @@ def test_every_byte_can_be_written_and_read(buffer):
 def test_a_shrink_returns_the_tail_to_the_system(buffer):
     tensor = buffer.resize(64 * MIB)
     tensor.fill_(1)
-    assert buffer.reserved_bytes == 64 * MIB
+    full = buffer.system_bytes
+    assert 0 <= buffer.reserved_bytes - 64 * MIB <= buffer.granule_bytes
     del tensor
     tensor = buffer.resize(8 * MIB)
-    assert buffer.reserved_bytes == 8 * MIB
+    tensor.fill_(1)
+    assert 0 <= buffer.reserved_bytes - 8 * MIB <= buffer.granule_bytes
+    assert abs(full - buffer.system_bytes - 56 * MIB) <= buffer.granule_bytes
     del tensor
     buffer.resize(0)
     assert buffer.reserved_bytes == 0
@@ -59,10 +62,10 @@ def test_views_of_any_generation_pin_and_their_last_death_unpins(buffer):
     assert buffer.pinned_bytes == 4 * MIB
     grown = buffer.resize(8 * MIB)
     del grown
-    assert buffer.pinned_bytes == 4 * MIB
+    assert buffer.pinned_bytes + buffer.stale_bytes == 4 * MIB  # stale where the growth moved
     del view
     gc.collect()
-    assert buffer.pinned_bytes == 0
+    assert buffer.pinned_bytes == buffer.stale_bytes == 0
 
 
 def test_reopening_covers_the_memory_that_living_views_use(buffer):
@@ -101,12 +104,13 @@ def test_tensors_ignore_inference_mode_default_device_and_deterministic_fill(buf
     torch.use_deterministic_algorithms(True)
     try:
         with torch.device("meta"), torch.inference_mode(False):
-            tensor = buffer.resize(MIB)
+            tensor = buffer.resize(64 * MIB)
     finally:
         torch.use_deterministic_algorithms(before)
     assert tensor.device == buffer.device
     assert not tensor.is_inference()
-    assert buffer.reserved_bytes == 0  # nothing was filled
+    if buffer.device.type == "cpu":
+        assert buffer.reserved_bytes <= buffer.granule_bytes  # nothing was filled
 
 
 def test_it_works_in_another_thread(buffer):
