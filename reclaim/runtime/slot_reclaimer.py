@@ -18,6 +18,7 @@ from reclaim.errors import OverlappingForwardError, WorkspaceStateError
 from reclaim.policy.granule import GranulePolicy
 from reclaim.runtime.attribution import Attribution
 from reclaim.runtime.guard import Guard
+from reclaim.runtime.recording import Recording
 from reclaim.runtime.scratch import Scratch, between_forwards
 from reclaim.runtime.shrinker import Shrinker
 from reclaim.runtime.stats import SlotReclaimStats
@@ -27,8 +28,6 @@ from reclaim.units import format_bytes
 __all__ = ["SlotReclaimer"]
 
 logger = logging.getLogger("reclaim")
-
-_SAMPLE_S = 0.1  # reserved bytes are sampled at resizes, and else at most so often
 
 
 class SlotReclaimer(ContextDecorator):
@@ -59,14 +58,13 @@ class SlotReclaimer(ContextDecorator):
         self._guard = Guard(scratch, self._choose_path)
         self._begun = False
         self._make_policy = make_policy
-        self._recorder = recorder
+        self._recording = None if recorder is None else Recording(recorder, scratch)
         self._spec = spec
         self._to_driver = to_driver
         self._attribution = Attribution() if attribute else None
         self._turn = scratch.turn
         self._passing: str | None = None
         self._started = 0.0
-        self._sample_due = 0.0
         self._rearmed = False
         self._observed = self._aborted = 0
         self._grows = 0
@@ -135,8 +133,8 @@ class SlotReclaimer(ContextDecorator):
             self._observed += 1
             target = self._policy.finish_forward(demand, capacity, False, self._started, ended)
             event = None if target is None else self._shrink(target)
-            if self._recorder is not None:
-                self._record(ended, demand, capacity, event)
+            if self._recording is not None:
+                self._recording.append(self._started, ended, demand, capacity, event)
         except Exception:
             self._guard.give_up()
         finally:
@@ -169,7 +167,7 @@ class SlotReclaimer(ContextDecorator):
             if self._passing == events.UNRECLAIMABLE:
                 self._policy.policy.reset()
             if self._passing is None:
-                scratch.begin_forward(measure=self._recorder is not None)
+                scratch.begin_forward(measure=self._recording is not None)
         except Exception:
             self._guard.give_up()
             self._passing = self._guard.disabled_event()
@@ -190,7 +188,8 @@ class SlotReclaimer(ContextDecorator):
             self._peak_demand = max(self._peak_demand, demand)
             if grew:
                 self._grows += 1
-                self._sample_due = 0.0
+                if self._recording is not None:
+                    self._recording.resized()
             event = self._conclude(failed, demand, capacity, grew, ended)
             if self._rearmed:
                 self._rearmed = False
@@ -206,8 +205,8 @@ class SlotReclaimer(ContextDecorator):
                 logger.debug(
                     "forward on %s: demand %s of %s, %s", scratch, demand, capacity, event or "nothing to give back"
                 )
-            if self._recorder is not None and not self._guard.warming_up:
-                self._record(ended, demand, capacity, event)
+            if self._recording is not None and not self._guard.warming_up:
+                self._recording.append(self._started, ended, demand, capacity, event)
             if scratch.failed_growths > self._failed_growths:
                 self._failed_growths = scratch.failed_growths
                 if self._shrinker.shrinks:
@@ -322,7 +321,7 @@ class SlotReclaimer(ContextDecorator):
         """Whether forwards have flags or streams to look at, and whether somebody wants to know the time or all."""
         self._verbose = logger.isEnabledFor(logging.DEBUG)
         self._watchful = self._rearmed or self._attribution is not None or self._verbose or not self._guard.plain
-        self._timed = self._recorder is not None or self._policy.policy.uses_time
+        self._timed = self._recording is not None or self._policy.policy.uses_time
 
     def _conclude(self, failed: bool, demand: int, capacity: int, grew: bool, ended: float) -> str | None:
         """What came of the forward, as an event."""
@@ -353,25 +352,12 @@ class SlotReclaimer(ContextDecorator):
         self._peak_capacity = max(self._peak_capacity, self.scratch.capacity_bytes)
         event = self._shrinker.shrink(target)
         if event == events.SHRANK:
-            self._sample_due = 0.0
+            if self._recording is not None:
+                self._recording.resized()
             self._policy.policy.resized(grew=False, seconds=self._shrinker.last_seconds, new_bytes=target)
         elif self.scratch.capacity_bytes == 0:  # the smaller allocation failed
             self._policy.policy.reset()
         return event
-
-    def _record(self, ended: float, demand: int, capacity: int, event: str | None) -> None:
-        assert self._recorder is not None
-        try:
-            reserved = None
-            if ended >= self._sample_due:
-                reserved = self.scratch.reserved_bytes
-                self._sample_due = ended + _SAMPLE_S
-            started = self._started
-            self._recorder.append(started, ended - started, demand, capacity, reserved, event)
-        except Exception as error:
-            logger.warning("recording stopped: %s", error)
-            self._recorder = None
-            self._choose_path()
 
 
 def _overlapping() -> OverlappingForwardError:
