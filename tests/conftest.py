@@ -6,6 +6,9 @@ import pytest
 import torch
 
 from reclaim import WorkspaceManager
+from tests.simdev.fixture import loaded_sim, sim
+
+__all__ = ["loaded_sim", "sim"]
 
 
 @pytest.fixture
