@@ -135,7 +135,8 @@ class WorkspaceManager:
             views = plan.views[slot]
         except KeyError:
             return self._get_slowly(slot, plan)
-        if slot.watched or _gradients_on():
+        unsettled = slot.unsettled
+        if (unsettled is not None and unsettled()) or _gradients_on():
             return self._get_slowly(slot, plan)
         slot.last_bytes = nbytes = plan.required_bytes
         if nbytes > slot.required_bytes:

@@ -45,7 +45,7 @@ class Slot(SlotStorage):
         "retained",
         "turn",
         "ubatch",
-        "watched",
+        "unsettled",
     )
 
     def __init__(
@@ -67,9 +67,9 @@ class Slot(SlotStorage):
         self.required_by: str | None = None
         self.last_bytes = 0  # of the last request, whose views live until the next one
         self.retained: Retained | None = None
-        self.watched = self.streams is not None  # whether kept views may not be handed out without a look
         self.persistent = PersistentStore(str(self))
         self._recorded: set[tuple[int, int]] = set()  # (generation, stream) that the allocator knows of
+        self._retain(None)
 
     def __str__(self) -> str:
         return f"slot (ubatch {self.ubatch}, lane {self.lane})"
@@ -156,13 +156,26 @@ class Slot(SlotStorage):
             self._recorded = {pair for pair in self._recorded if pair[0] == self.generation} | {seen}
             if self._tensor.numel():
                 self._tensor.record_stream(stream)
-        if self._client is not None and self.streams.strays(stream):
+        if not self.streams.strays(stream):
+            self.streams.settled = stream
+        elif self._client is not None:
             self._client.strayed()
 
     def _changed(self, nbytes: int) -> None:
         super()._changed(nbytes)
         self._retain(None)
+        if self.streams is not None:
+            self.streams.settled = None
 
     def _retain(self, retained: Retained | None) -> None:
         self.retained = retained
-        self.watched = retained is not None or self.streams is not None
+        # Asked before kept views are handed out as they are; None where there is nothing to ask.
+        self.unsettled: Callable[[], bool] | None = None
+        if retained is not None:
+            self.unsettled = _always
+        elif self.streams is not None:
+            self.unsettled = self.streams.unsettled
+
+
+def _always() -> bool:
+    return True

@@ -61,43 +61,82 @@ class TestForward:
             benchmark.pedantic(forward, **ROUNDS)
 
 
+def carving(device, inference):
+    """A hundred requests, done the plain way: slice, view, reshape.
+
+    inference: of storage made in inference mode, whose views are cheaper there, but which no other mode can write to.
+    """
+    with torch.inference_mode(inference):
+        storage = torch.empty(MIB, dtype=torch.uint8, device=device)
+    cuts = []
+    offset = 0
+    for shape, dtype in REQUESTS:
+        nbytes = torch.Size(shape).numel() * dtype.itemsize
+        cuts.append((offset, offset + nbytes, dtype, shape))
+        offset += -(-nbytes // 256) * 256
+
+    def requests():
+        for _ in HUNDRED:
+            [storage[begin:end].view(dtype).reshape(shape) for begin, end, dtype, shape in cuts]
+
+    return requests
+
+
+def asking(workspace):
+    """A hundred requests."""
+    get_simultaneous = workspace.get_simultaneous
+
+    def requests():
+        for _ in HUNDRED:
+            get_simultaneous(*REQUESTS)
+
+    return requests
+
+
+def getting(workspace):
+    """A hundred requests, planned."""
+    plan, get = workspace.plan(*REQUESTS), workspace.get
+
+    def requests():
+        for _ in HUNDRED:
+            get(plan)
+
+    return requests
+
+
 @pytest.mark.benchmark(group="three views")
 class TestRequests:
-    def test_slicing_viewing_and_reshaping(self, benchmark):
-        storage = torch.empty(MIB, dtype=torch.uint8)
-        cuts = []
-        offset = 0
-        for shape, dtype in REQUESTS:
-            nbytes = torch.Size(shape).numel() * dtype.itemsize
-            cuts.append((offset, offset + nbytes, dtype, shape))
-            offset += -(-nbytes // 256) * 256
-
-        def carve():
-            return [storage[begin:end].view(dtype).reshape(shape) for begin, end, dtype, shape in cuts]
-
-        def requests():
-            for _ in HUNDRED:
-                carve()
-
+    @pytest.fixture(autouse=True)
+    def as_in_engines(self):
         with torch.inference_mode():
-            benchmark.pedantic(requests, rounds=200, warmup_rounds=2)
+            yield
+
+    @pytest.mark.parametrize("inference", [False, True])
+    def test_slicing_viewing_and_reshaping(self, benchmark, inference):
+        benchmark.pedantic(carving("cpu", inference), rounds=200, warmup_rounds=2)
 
     def test_get_simultaneous(self, benchmark, workspace):
-        def requests():
-            for _ in HUNDRED:
-                get_simultaneous(*REQUESTS)
-
-        get_simultaneous = workspace.get_simultaneous
-        with torch.inference_mode():
-            benchmark.pedantic(requests, rounds=1000, warmup_rounds=5)
+        benchmark.pedantic(asking(workspace), rounds=1000, warmup_rounds=5)
 
     def test_get_with_a_plan(self, benchmark, workspace):
-        plan = workspace.plan(*REQUESTS)
-        get = workspace.get
+        benchmark.pedantic(getting(workspace), rounds=1000, warmup_rounds=5)
 
-        def requests():
-            for _ in HUNDRED:
-                get(plan)
 
+@pytest.mark.benchmark(group="three views on a simulated accelerator")
+class TestRequestsOnAnAccelerator:
+    """Each request also reads the current stream, and whether it is captured."""
+
+    @pytest.fixture(autouse=True)
+    def as_in_engines(self, sim):
         with torch.inference_mode():
-            benchmark.pedantic(requests, rounds=1000, warmup_rounds=5)
+            yield
+
+    @pytest.mark.parametrize("inference", [False, True])
+    def test_slicing_viewing_and_reshaping(self, benchmark, inference):
+        benchmark.pedantic(carving("sim", inference), rounds=200, warmup_rounds=2)
+
+    def test_get_simultaneous(self, benchmark):
+        benchmark.pedantic(asking(WorkspaceManager("sim")), rounds=1000, warmup_rounds=5)
+
+    def test_get_with_a_plan(self, benchmark):
+        benchmark.pedantic(getting(WorkspaceManager("sim")), rounds=1000, warmup_rounds=5)

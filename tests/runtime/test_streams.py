@@ -79,7 +79,7 @@ class FakeAccelerator:
 @pytest.fixture
 def accelerator(monkeypatch):
     fake = FakeAccelerator()
-    monkeypatch.setattr(torch.accelerator, "current_stream", fake.current_stream)
+    monkeypatch.setattr(torch._C, "_accelerator_getStream", fake.current_stream)
     monkeypatch.setattr(torch.accelerator, "synchronize", fake.synchronize)
     return fake
 
@@ -174,14 +174,19 @@ def test_a_capture_that_asked_for_nothing_is_harmless(accelerator, scratch):
     assert scratch.capacity_bytes == KIB
 
 
-def test_an_address_stable_scratch_goes_on_after_a_capture(accelerator, scratch):
+def test_an_address_stable_scratch_keeps_what_a_capture_was_handed_and_shrinks_to_that(accelerator, scratch):
     scratch.address_stable = True
     reclaimer = EagerWorkspaceReclaimer(scratch, floor_bytes=0)
     run(reclaimer, scratch, 64 * KIB)
     accelerator.capturing = True
-    run(reclaimer, scratch, KIB)
+    run(reclaimer, scratch, 4 * KIB)
     accelerator.capturing = False
     assert reclaimer.enabled
+    run(reclaimer, scratch, KIB, KIB, KIB)
+    assert scratch.capacity_bytes == 4 * KIB
+    run(reclaimer, scratch, KIB, KIB, KIB)
+    assert scratch.capacity_bytes == 4 * KIB
+    assert reclaimer.stats().slots[0].skipped == {"capture": 1}
 
 
 def test_nothing_shrinks_while_capturing(accelerator, scratch):

@@ -15,7 +15,7 @@ from torch.utils.cpp_extension import include_paths, library_paths
 
 SOURCES = Path(__file__).parent / "src"
 BUILT = Path(__file__).parents[2] / "build" / "simdev"
-FLAGS = ("-std=c++20", "-O0", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra")
+FLAGS = ("-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra")
 LIBRARIES = ("-lc10", "-ltorch_cpu")
 COMPILERS = ("c++", "g++", "clang++")
 
