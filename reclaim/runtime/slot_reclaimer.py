@@ -7,7 +7,6 @@ one is therefore guarded: a fault is logged, reclaiming of the slot is switched 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ContextDecorator
 from math import inf
@@ -22,6 +21,7 @@ from reclaim.runtime.recording import Recording
 from reclaim.runtime.scratch import Scratch, between_forwards
 from reclaim.runtime.shrinker import Shrinker
 from reclaim.runtime.stats import SlotReclaimStats
+from reclaim.runtime.tally import Tally
 from reclaim.traces import TraceRecorder, events
 from reclaim.units import format_bytes
 
@@ -66,14 +66,8 @@ class SlotReclaimer(ContextDecorator):
         self._passing: str | None = None
         self._started = 0.0
         self._rearmed = False
-        self._observed = self._aborted = 0
-        self._grows = 0
+        self._tally = Tally(scratch)
         self._shrinker = Shrinker(scratch)
-        self._peak_capacity = scratch.capacity_bytes
-        self._peak_demand = 0
-        self._failed_growths = scratch.failed_growths
-        self._grow_seconds = scratch.grow_seconds  # of the scratch, as of the last forward on the long path
-        self._passed: Counter[str] = Counter()
         self._set_floor(floor_bytes)
 
     def warm_up(self, on: bool) -> None:
@@ -128,9 +122,10 @@ class SlotReclaimer(ContextDecorator):
         try:
             ended = monotonic() if self._timed else 0.0
             demand, capacity = scratch.required_bytes, scratch.capacity_bytes
-            if demand > self._peak_demand:
-                self._peak_demand = demand
-            self._observed += 1
+            tally = self._tally
+            if demand > tally.peak_demand:
+                tally.peak_demand = demand
+            tally.observed += 1
             target = self._policy.finish_forward(demand, capacity, False, self._started, ended)
             event = None if target is None else self._shrink(target)
             if self._recording is not None:
@@ -184,12 +179,9 @@ class SlotReclaimer(ContextDecorator):
                 scratch.end_forward()
             # After the body, but before a shrink: what the forward really had.
             capacity, demand, grew = scratch.capacity_bytes, scratch.required_bytes, scratch.grew
-            self._peak_capacity = max(self._peak_capacity, capacity)
-            self._peak_demand = max(self._peak_demand, demand)
-            if grew:
-                self._grows += 1
-                if self._recording is not None:
-                    self._recording.resized()
+            self._tally.forward(demand, capacity, grew)
+            if grew and self._recording is not None:
+                self._recording.resized()
             event = self._conclude(failed, demand, capacity, grew, ended)
             if self._rearmed:
                 self._rearmed = False
@@ -207,11 +199,9 @@ class SlotReclaimer(ContextDecorator):
                 )
             if self._recording is not None and not self._guard.warming_up:
                 self._recording.append(self._started, ended, demand, capacity, event)
-            if scratch.failed_growths > self._failed_growths:
-                self._failed_growths = scratch.failed_growths
-                if self._shrinker.shrinks:
-                    self._guard.regrowth_failed()
-            seconds, self._grow_seconds = scratch.grow_seconds - self._grow_seconds, scratch.grow_seconds
+            if self._tally.growth_failed() and self._shrinker.shrinks:
+                self._guard.regrowth_failed()
+            seconds = self._tally.grow_seconds()
             if grew and self.disabled_reason is None:
                 self._policy.policy.resized(grew=True, seconds=seconds, new_bytes=capacity)
         except Exception:
@@ -281,7 +271,7 @@ class SlotReclaimer(ContextDecorator):
 
     def stats(self) -> SlotReclaimStats:
         """Figures since it was built."""
-        scratch = self.scratch
+        scratch, tally = self.scratch, self._tally
         return SlotReclaimStats(
             scratch=str(scratch),
             enabled=self.disabled_reason is None,
@@ -289,16 +279,16 @@ class SlotReclaimer(ContextDecorator):
             policy=self._spec or self.policy_name,
             floor_bytes=self.floor_bytes,
             capacity_bytes=scratch.capacity_bytes,
-            peak_capacity_bytes=max(self._peak_capacity, scratch.capacity_bytes),
+            peak_capacity_bytes=max(tally.peak_capacity, scratch.capacity_bytes),
             reserved_bytes=scratch.reserved_bytes,
             stale_bytes=scratch.stale_bytes,
-            peak_demand_bytes=self._peak_demand,
+            peak_demand_bytes=tally.peak_demand,
             peak_demand_by=None if self._attribution is None else self._attribution.peak_by,
             fixed_demand_by=None if self._attribution is None else self._attribution.fixed_by,
-            forwards=self._observed + self._aborted + self._passed.total(),
-            observed=self._observed,
-            aborted=self._aborted,
-            grows=self._grows,
+            forwards=tally.observed + tally.aborted + tally.passed.total(),
+            observed=tally.observed,
+            aborted=tally.aborted,
+            grows=tally.grows,
             reallocations=scratch.reallocations,
             shrinks=self._shrinker.shrinks,
             failed=self._shrinker.failed,
@@ -307,7 +297,7 @@ class SlotReclaimer(ContextDecorator):
             grow_seconds=scratch.grow_seconds,
             shrink_seconds=self._shrinker.seconds,
             capture_guard=self._guard.sees_capture,
-            passed=dict(self._passed),
+            passed=dict(tally.passed),
             skipped=dict(self._shrinker.skipped),
         )
 
@@ -327,29 +317,29 @@ class SlotReclaimer(ContextDecorator):
         """What came of the forward, as an event."""
         passing = self._passing or self._guard.disabled_event()  # the latter by a fault inside the forward
         if passing is not None:
-            self._passed[passing.removeprefix("pass:")] += 1
+            self._tally.passed[passing.removeprefix("pass:")] += 1
             if passing == events.passed("capture"):
                 self.scratch.end_capture()
                 if self.scratch.captured_bytes:
                     self._guard.captured()
             return passing
         if failed or demand > capacity:  # the latter when a layer went on after a growth that failed
-            self._aborted += 1
+            self._tally.aborted += 1
             self._policy.policy.reset()
             return events.ABORTED
         if self.scratch.in_graph:
-            self._passed["graph"] += 1
+            self._tally.passed["graph"] += 1
             return events.passed("graph")
         if not self.scratch.reclaimable:
-            self._passed["unreclaimable"] += 1
+            self._tally.passed["unreclaimable"] += 1
             self._policy.policy.reset()
             return events.UNRECLAIMABLE
-        self._observed += 1
+        self._tally.observed += 1
         target = self._policy.finish_forward(demand, capacity, grew, self._started, ended)
         return None if target is None else self._shrink(target)
 
     def _shrink(self, target: int) -> str:
-        self._peak_capacity = max(self._peak_capacity, self.scratch.capacity_bytes)
+        self._tally.held(self.scratch.capacity_bytes)
         event = self._shrinker.shrink(target)
         if event == events.SHRANK:
             if self._recording is not None:
